@@ -39,7 +39,7 @@ from asker.scipy_compat.least_squares import least_squares
 from asker.solver.holdout import Judge, Prediction, holdout
 from asker.solver.iteration import CurrentIteration
 from asker.solver.result import Iteration, Result, Status
-from asker.statistics.scale import Noise
+from asker.statistics.noise import Noise
 from asker.strategies import METHODS
 from asker.strategies.asker import ASKER, Paced
 from asker.strategies.composite.inlier_exchange import Exchanges

@@ -19,7 +19,8 @@ from asker.io.interrupts import SignalsInterrupt
 from asker.io.log import log, spoken
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
-from asker.search.driver import Stages
+from asker.search.driver import Search, SearchRun
+from asker.solver.doubts import Doubt
 from asker.solver.checkpoint import Checkpoint, ProgressFile
 from asker.solver.initial_values import Start, rows_to_start
 from asker.solver.iteration import CurrentIteration
@@ -48,7 +49,7 @@ EngineClass = Callable[[Problem, LinearSolver, Variables | bool, bool], Engine]
 
 def solve(
     problem: Problem,
-    strategy: Strategy | None = None,
+    strategy: Strategy | Search | None = None,
     *,
     max_iterations: int | None = None,
     tol: float = 1e-9,
@@ -123,15 +124,17 @@ def solve(
     _check_problem(problem)
     _check_strategy(strategy)
     problem = problem.informative
-    estimates_noise = strategy is None and _has_unknown_noise(problem)
+    estimates_noise = (strategy is None or isinstance(strategy, Search)) and _has_unknown_noise(problem)
     if estimates_noise and relative_damping is None:
         relative_damping = True
     limits = _limits_of(max_iterations, tol, time_limit, estimates_noise)
     if on_iteration is not None:
         check_function("on_iteration", on_iteration)
     _check_checkpoint(checkpoint, every)
-    chosen = _default_strategy(problem) if strategy is None else strategy
-    run = _Run(begin, chosen, limits, _logged(on_iteration), checkpoint, every)
+    is_default = strategy is None or isinstance(strategy, Search)
+    chosen = _default_strategy(problem) if is_default else strategy
+    method = strategy if isinstance(strategy, Search) else Search()
+    run = _Run(begin, chosen, limits, _logged(on_iteration), checkpoint, every, method)
     with team_of(threads), spoken(verbose), SignalsInterrupt(signal.SIGINT):
         make = partial(
             engine_for,
@@ -141,7 +144,7 @@ def solve(
             relative_damping=relative_damping,
         )
         machine = make(problem)
-        method = "estimation of the noise scale" if estimates_noise else run.strategy
+        method = run.method if estimates_noise else run.strategy
         log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, method)
         point = machine.start() if start is None else machine.evaluate(rows_to_start(problem, start))
         _check_start(machine, point)
@@ -172,20 +175,23 @@ class _Run:
     on_iteration: OnIteration
     checkpoint: FilePath | PartOfFile | None
     every: int
+    method: Search
+    """Method if the noise scale is estimated."""
 
     def search(self, engine: Engine, start: Point, make: Callable[[Problem], Engine]) -> Result:
         """Estimate the noise scales together with the variables; `make` returns the engine of a reweighted problem."""
         limits = self.limits
-        stages = Stages(self.begin, self.on_iteration, limits.max_iterations, limits.tol, limits.time_limit, make)
+        begin, most = self.begin, limits.max_iterations
+        search = SearchRun(self.method, begin, self.on_iteration, most, limits.tol, limits.time_limit, make)
         if self.checkpoint is not None:
             if callable(self.checkpoint):
                 raise ValueError(
                     "checkpoint must be a path if the noise scale is estimated; a function requires a strategy"
                 )
-            stages.keep(self.checkpoint, self.every, engine, self.strategy)
-        result = stages.result(engine, self.strategy, start)
+            search.keep(self.checkpoint, self.every, engine)
+        result = search.result(engine, start)
         if limits.has_default_iterations and result.status is Status.MAX_ITERATIONS:
-            doubt = NOT_CONVERGED.format(limits.max_iterations)
+            doubt = Doubt(NOT_CONVERGED.format(most), Doubt.NOT_CONVERGED, max_iterations=most)
             return replace(result, found_doubts=(*result.found_doubts, doubt))
         return result
 
@@ -207,6 +213,8 @@ def _check_problem(problem: object) -> None:
 
 def _check_strategy(strategy: object) -> None:
     """Raise a `ProblemError` if this is neither None nor a strategy with valid settings."""
+    if isinstance(strategy, Search):
+        return
     is_strategy = hasattr(strategy, "init") and hasattr(strategy, "step") and not isinstance(strategy, type)
     if strategy is not None and not is_strategy:
         given = f"the class {strategy.__name__}" if isinstance(strategy, type) else repr(strategy)

@@ -1,194 +1,110 @@
-"""What a search has found so far, in memory and on disk: after it was killed it goes on from there.
+"""Checkpoints of a search: its state, the background and the history, as they are.
 
-A search asks for one finding after the other, in an order that follows from the findings alone (`Journal.remember`).
-So a search that begins anew is handed what was found before, and comes to where it stood.  A finding may be made of
-others; once it is there, those are forgotten.  What is under way is a descent: its state is stored as that of any run.
-
-The file is written when a descent begins, every so many of its iterations, and at the end.
+A search that was killed continues from its last state: finished starts are omitted, and the candidate under way is
+refined further.  Every step is a pure function of the state, so that the result is the same.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
-from asker.engines.interface import Engine
-from asker.io.files import FileError
+import numpy as np
+
 from asker.io.npz import Tree
-from asker.solver.checkpoint import Checkpoint, CostAt, Reader, Snapshot, Writer, encoded
+from asker.search.context import Leverage
+from asker.search.state import Background, Candidate, SearchState
+from asker.solver.checkpoint import Checkpoint, Reader, Writer
 from asker.solver.result import Iteration
+from asker.statistics.scale_mixture import Outliers, ScaleMixture
 from asker.strategies.strategy import State
 
-T = TypeVar("T")
+
+@dataclass
+class SearchSnapshot:
+    """State and history of a search."""
+
+    state: SearchState
+    history: list[Iteration]
+    seconds: float
 
 
-@dataclass(frozen=True, eq=False)
-class Finding:
-    """A finding of a search."""
+class SearchCheckpoint(Checkpoint):
+    """Checkpoint file of a search."""
 
-    name: str
-    depth: int
-    """How many findings it is a part of that are not there yet."""
-    value: Any
-
-
-@dataclass(frozen=True, eq=False)
-class Untold:
-    """The value of a finding as the file has it."""
-
-    tree: Any
-
-
-@dataclass(frozen=True, eq=False)
-class UnderWay:
-    """The descent that is under way."""
-
-    name: str
-    engine: Engine
-    n_before: int
-    """Lines of the whole history before it."""
-    snapshot: Snapshot
-
-
-class Journal:
-    """The findings of a search, one after the other."""
-
-    def __init__(self, file: Checkpoint | None = None, classes: tuple[type, ...] = ()):
-        """`classes`: the dataclasses that findings are made of."""
-        self.file, self.classes = file, {of.__name__: of for of in classes}
-        self.findings: list[Finding] = []
-        self.reader: Reader | None = None
-        """What reads the findings of an earlier run, each when it is asked for."""
-        self.engine: Engine | None = None
-        """The engine that the search is on; None where it is always that of the file."""
-        self.n_told, self.depth = 0, 0
-        self.earlier = 0.0
-        """Seconds of the run that this one continues."""
-        self.begun: tuple[Tree, Reader] | None = None
-        """The descent that was under way when the file was written, until the search comes to it again."""
-        self.descent: UnderWay | None = None
-        self.history: list[Iteration] = []
-        """Of all descents."""
-        self.seconds: Callable[[], float] = lambda: 0.0
-        """Since this process has begun."""
-        self.is_new = False
-        """Whether something was found that the file lacks."""
-
-    @property
-    def goes_over_what_was_found(self) -> bool:
-        """Whether the search has not come to where it stood."""
-        return self.n_told < len(self.findings) or self.begun is not None
-
-    def remember(self, name: str, find: Callable[[], T], counts: Callable[[], bool]) -> T:
-        """What was found before under this name, or is found now; it is kept if it `counts` when it is there."""
-        first = self.n_told
-        if first < len(self.findings) and self.findings[first].depth == self.depth:
-            known = self.findings[first]
-            self._check_name(known.name, name)
-            if isinstance(known.value, Untold):
-                known = self.findings[first] = replace(known, value=self._told(known.value))
-            self.n_told += 1
-            return known.value
-        self.depth += 1
-        try:
-            value = find()
-        finally:
-            self.depth -= 1
-        if self.file and counts():
-            self.findings[first:] = [Finding(name, self.depth, value)]
-            self.n_told, self.descent, self.is_new = first + 1, None, True
-        return value
-
-    def read(self, start: State) -> None:
-        """What the file holds, if there is one; `start` has the cost at the start."""
-        found = self.file.read_tree(start) if self.file else None
-        if found is None or self.file is None:
-            return
-        tree, reader = found
-        reader.classes = self.classes
-        with self.file.faults_told():
-            self.history = [Iteration(**reader.decode(line)) for line in tree["history"]]
-            self.file.check_cost("start", self.history[0].cost, start.cost, start)
-            self.findings = [Finding(x["name"], x["depth"], Untold(x["value"])) for x in tree["findings"]]
-            self.reader = reader
-            self.earlier = tree["seconds"]
-            self.begun = None if tree["descent"] is None else (tree["descent"], reader)
-        self.file.continues(self.history)
-
-    def _told(self, value: "Untold") -> Any:
-        """A finding of an earlier run, whose points are evaluated on the engine that the search is on now."""
-        assert self.file is not None
-        assert self.reader is not None
-        with self.file.faults_told():
-            return (self.reader.on(self.engine) if self.engine else self.reader).decode(value.tree)
-
-    def save(self, at_the_end: bool = False) -> None:
-        if self.file and not self.goes_over_what_was_found:
-            self.file.save(self, at_the_end)
-            self.is_new = False
-
-    def tree(self, writer: Writer) -> Tree:
-        """All of it, as plain JSON."""
-        history = self.history
-        if self.descent:  # an interrupt may have come between two lines
-            own = self.descent.snapshot.history[1:]
-            history = self.history[: self.descent.n_before]
-            history = [*history, *(in_stage(line, len(history) + k, self.descent.name) for k, line in enumerate(own))]
-        return {
-            "seconds": self.earlier + self.seconds(),
-            "history": [writer.encode(asdict(line)) for line in history],
-            "findings": [{"name": x.name, "depth": x.depth, "value": writer.encode(x.value)} for x in self.findings],
-            "descent": self.descent and self._under_way(self.descent, writer),
-        }
-
-    def _under_way(self, descent: UnderWay, writer: Writer) -> Tree:
-        known = {"name": descent.name, "n_before": descent.n_before}
-        return known | encoded(writer.on(descent.engine), descent.snapshot, descent.engine)
-
-    def _check_name(self, known: str, name: str) -> None:
-        if known != name:
-            assert self.file is not None
-            what = f"this checkpoint is of another search: its next stage is {known!r}, expected {name!r}"
-            raise FileError(self.file.path, f"{what}; choose another file for a new run")
-
-
-class SearchFile(Checkpoint):
-    """The file of a journal."""
-
-    def write(self, journal: Any) -> None:
+    def write(self, snapshot: Any) -> None:
+        """Write a `SearchSnapshot` atomically."""
         writer = Writer(self.engine)
-        self.write_tree(journal.tree(writer), writer)
+        state = snapshot.state
+        under_way = state.under_way
+        tree = {
+            "seconds": snapshot.seconds,
+            "history": [writer.encode(asdict(line)) for line in snapshot.history],
+            "background": state.background and _encoded_background(state.background, writer),
+            "candidates": [_encoded(candidate, writer) for candidate in state.candidates],
+            "finished": list(state.finished),
+            "under_way": under_way and [under_way[0], _encoded(under_way[1], writer)],
+        }
+        self.write_tree(tree, writer)
 
-
-class DescentFile:
-    """For a loop: its part of the file of a journal."""
-
-    def __init__(self, journal: Journal, name: str, engine: Engine):
-        assert journal.file is not None
-        self.journal, self.name, self.engine = journal, name, engine
-        self.every, self.n_before = journal.file.every, len(journal.history)
-
-    def read(self, template: State, cost_at: CostAt) -> Snapshot | None:
-        """Where this descent stood, if it was under way; `template` is the state at its start."""
-        journal = self.journal
-        if journal.begun is None:
-            if journal.is_new:
-                journal.save()
+    def read_search(self, start: State) -> SearchSnapshot | None:
+        """Return the snapshot of the file, None if there is no file; `start` has the cost at the start."""
+        content = self.read_tree(start)
+        if content is None:
             return None
-        (tree, reader), journal.begun = journal.begun, None
-        assert journal.file is not None
-        with journal.file.faults_told():
-            journal._check_name(tree["name"], self.name)
-            self.n_before = tree["n_before"]
-            snapshot = journal.file.decoded(tree, reader.on(self.engine), template, self.engine, cost_at)
-        return replace(snapshot, seconds=journal.earlier)
+        tree, reader = content
+        with self.faults_told():
+            history = [Iteration(**reader.decode(line)) for line in tree["history"]]
+            self.check_cost("start", history[0].cost, start.cost, start)
+            under_way = tree["under_way"]
+            state = SearchState(
+                background=tree["background"] and _decoded_background(tree["background"], reader),
+                candidates=tuple(_decoded(item, reader) for item in tree["candidates"]),
+                finished=tuple(tree["finished"]),
+                under_way=under_way and (under_way[0], _decoded(under_way[1], reader)),
+            )
+            snapshot = SearchSnapshot(state, history, tree["seconds"])
+        self.continues(history)
+        return snapshot
 
-    def save(self, snapshot: Snapshot, at_the_end: bool) -> None:
-        """The end of a descent need not be written: it is a finding, or the end of all."""
-        self.journal.descent = UnderWay(self.name, self.engine, self.n_before, snapshot)
-        if not at_the_end:
-            self.journal.save()
+
+def _encoded(candidate: Candidate, writer: Writer) -> Tree:
+    models = [model and asdict(replace(model, outliers=model.outliers.name)) for model in candidate.models]  # type: ignore[arg-type]
+    return {
+        "name": candidate.name,
+        "hypothesis": candidate.hypothesis.name,
+        "point": writer.encode(candidate.point),
+        "models": models,
+        "leverage": [writer.encode(np.asarray(h)) for h in candidate.leverage],
+        "evidence": candidate.evidence,
+    }
 
 
-def in_stage(line: Iteration, number: int, stage: str) -> Iteration:
-    """A line of a descent, in the whole history."""
-    return replace(line, iteration=number, details={"stage": stage} | line.details)
+def _decoded(tree: Tree, reader: Reader) -> Candidate:
+    models = [item and ScaleMixture(**{**item, "outliers": Outliers[item["outliers"]]}) for item in tree["models"]]
+    name, hypothesis, evidence = str(tree["name"]), Outliers[tree["hypothesis"]], float(tree["evidence"])
+    return Candidate(
+        name, hypothesis, reader.decode(tree["point"]), tuple(models), _arrays(tree["leverage"], reader), evidence
+    )
+
+
+def _encoded_background(background: Background, writer: Writer) -> Tree:
+    return {
+        "first": writer.encode(background.first),
+        "point": writer.encode(background.point),
+        "leverage": [writer.encode(np.asarray(h)) for h in background.leverage],
+        "variances": list(background.variances),
+        "least_variance": list(background.least_variance),
+    }
+
+
+def _decoded_background(tree: Tree, reader: Reader) -> Background:
+    variances, least = tuple(map(float, tree["variances"])), tuple(map(float, tree["least_variance"]))
+    first, point = reader.decode(tree["first"]), reader.decode(tree["point"])
+    return Background(first, point, _arrays(tree["leverage"], reader), variances, least)
+
+
+def _arrays(items: list[Tree], reader: Reader) -> Leverage:
+    """Return the arrays of all factor groups, after a check of their lengths."""
+    found = tuple(reader.decode(item) for item in items)
+    if [len(x) for x in found] != [f.n for f in reader.engine.problem.factors]:
+        raise ValueError(f"arrays of {[len(x) for x in found]} observations")
+    return found

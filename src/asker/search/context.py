@@ -1,297 +1,179 @@
-"""What a search for the noise stands on: descents, the noise and the likelihood of where they end, and moves.
-
-`asker.search.search` has the candidates, `asker.search.refinement` what becomes of the best one.
-"""
+"""What the search evaluates on an engine: residuals, weights and leverage under the mixtures of all factor groups."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from math import isnan, sqrt
-from typing import Any
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.interface import Engine, Point
-from asker.engines.validity import Conditions, squares
-from asker.kernels.kernels import Cauchy, Kernel, Quadratic
-from asker.problem.factors import Factors
-from asker.search.degeneracy import Dependence, has_fled
-from asker.search.duplicates import without_repeats
-from asker.search.evidence import likelihood, mean_squares
-from asker.search.minimal_subsets import Subsets
-from asker.search.quantization import rounding
-from asker.statistics.a_contrario import told
-from asker.statistics.diagnostics import Support
-from asker.statistics.gaussian_mixture import DISTINCT
-from asker.statistics.scale import EXACT, Noise, estimate
-from asker.strategies.composite.block_moves import Moves
+from asker.engines.interface import Engine, PerFactor, Point, omega, psi
+from asker.engines.inverse_blocks import SingularError
+from asker.engines.validity import Conditions
+from asker.kernels.kernels import Kernel, Quadratic
+from asker.search.duplicates import first_copies
+from asker.search.settings import SearchSettings
+from asker.search.state import Background
+from asker.statistics.leverage import remaining_fractions
+from asker.statistics.scale_mixture import TINY, Residuals, ScaleMixture, background, log_likelihoods, weights
+from asker.strategies.strategy import Strategy
+from asker.uncertainty.covariance import linear_model
 
 Floats = NDArray[np.float64]
-CAUCHY = 2.0
-"""The width of the Cauchy kernel, in σ, while σ is sought: under a wider one outliers pull, and look like noise."""
-AGAIN = 15
-"""Iterations of a round at another σ."""
-ROUNDS = 10
-"""Rounds at another σ, at most: until it is at rest."""
-TOLD = 0.01
-"""What a step must gain, in the logarithm of the likelihood, for a descent with many unknowns to go on: one that gains
-it along a single direction moves by √(2 · 0.01) = 0.14 standard deviations there."""
-SOME, MANY, SEVERAL = 200, 64, 8
-"""Unknowns up to which moves from the start are a candidate; the trials of a move up to there, and beyond."""
-MOST_UNLIKE = 1e6
-"""The ratio of residuals in two factor groups, at most: smaller ones are exact, but for rounding."""
-SMALLEST = 1e-150
-"""The width of a kernel where all is exact."""
+Models = Sequence[ScaleMixture | None]
+Leverage = tuple[Floats, ...]
+Run = Callable[[Engine, Strategy, Point, int, str], Point]
+"""Runs a strategy from a point for at most so many iterations of a stage, and returns the best point."""
+LEAST_REMAINING = 1e-6
+"""Smallest fraction of an observation that a fit leaves, against division by 0."""
+LEAST_WEIGHT = 1e-12
+"""Smallest weight relative to the largest in the leverage, so that the information stays invertible."""
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """Where a descent has ended."""
-
-    name: str
-    point: Point
-    noises: tuple[Noise, ...]
-    kernels: tuple[Kernel, ...] = ()
-    """Under which it ended."""
-
-
-class Ground:
-    """One problem on an engine, and all candidates so far."""
+class SearchContext:
+    """One problem on an engine, with the knowledge that all candidates share."""
 
     def __init__(
-        self,
-        engine: Engine,
-        descend: Callable[..., Point],
-        goes_on: Callable[[], bool],
-        graduated: Any,
-        plain: Any,
-        remember: Callable[[str, Callable[[], Any]], Any],
+        self, engine: Engine, start: Point, settings: SearchSettings, run: Run, goes_on: Callable[[], bool]
     ):
         """
-        descend    called as descend(engine, strategy, point, n, stage, least); gives the point that it leads to
-                   after n iterations, or, for n None, when a step lowers the cost by no more than `least`
-        goes_on    whether no limit was met yet
-        graduated  the strategy that gets out of poor minima
-        plain      the one that does not
-        remember   called as remember(name, find); gives what `find` does, or what it gave before the run was killed
+        Parameters
+        ----------
+        engine
+            Engine of the problem under the kernels of the user.
+        start
+            Initial values.
+        settings
+            Settings of the search.
+        run
+            Function that runs a descent.
+        goes_on
+            Function that returns False after a limit was reached.
         """
-        self.engine, self.graduated, self.plain = engine, graduated, plain
-        self.descend, self.goes_on, self.remember = descend, goes_on, remember
-        self.given = [f.kernel if f.noise_is_known else None for f in engine.problem.factors]
-        """Kernels that stay."""
-        self.trusted = [given is not None and given.convex for given in self.given]
-        self.has_few_unknowns = Subsets.suit(engine, self.trusted)
-        self.moves = Moves(engine.problem, trials=MANY if engine.problem.n_unknowns <= SOME else SEVERAL)
-        self.found: list[Candidate] = []
-        """Candidates so far, the best first."""
-        self.firsts: list[Candidate] = []
-        """Candidates before the first was refined, where there are few unknowns."""
-        self.conditions = Conditions(engine)
-        self.dependence: Dependence | None = None
-        """Of few unknowns,"""
-        self.depended: list[float] = []
-        """and what it is at the start."""
-        self._fled: WeakKeyDictionary[Point, bool] = WeakKeyDictionary()
-        """Whether unknowns have fled, at points that are still of use."""
-        looked_at = [self.has_few_unknowns and given is None for given in self.given]
-        self.once = [
-            without_repeats(f) if ok else None for f, ok in zip(engine.problem.factors, looked_at, strict=True)
+        problem = engine.problem
+        self.settings, self.run, self.goes_on = settings, run, goes_on
+        self.fixed_kernels: list[Kernel | None] = [f.kernel if f.noise_is_known else None for f in problem.factors]
+        self.estimated = [k for k, f in enumerate(problem.factors) if not f.noise_is_known]
+        """Numbers of the groups whose noise scale is unknown."""
+        self.engine = engine.under([kernel or Quadratic() for kernel in self.fixed_kernels])
+        """Engine on which the groups of unknown scale are quadratic; weights are passed to each step."""
+        self.problem, self.sums = problem, engine.sums
+        self.p = [f.residual_size for f in problem.factors]
+        self.n_unknowns = problem.n_unknowns
+        self.has_few_unknowns = self.n_unknowns <= settings.max_subset_unknowns
+        self.is_small = self.n_unknowns <= settings.max_small_unknowns
+        look = self.has_few_unknowns
+        self.unique = [first_copies(f) if look and k in self.estimated else None for k, f in enumerate(problem.factors)]
+        """Numbers of the observations that are no copies of others, for each group with copies."""
+        self.log_background: list[Floats] = []
+        self.reference_variance: list[float] = []
+        """Variance of each group in the least-squares solution."""
+        self.least_variance: list[float] = []
+        """Lower bounds of the variances: rounding errors in double precision, or of the data."""
+        self.start = start
+        """Initial values."""
+        self.first: Point = self.start
+        """End of the Cauchy descent from the initial values."""
+        self.least_squares: Point = self.start
+        """Least-squares solution, which defines the background."""
+        self._squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """Conditions under which observations are possible."""
+        return Conditions(self.engine)
+
+    def squares(self, point: Point) -> tuple[Floats, ...]:
+        """Return w‖r‖² of the observations of this process, infinite for impossible ones."""
+        if point not in self._squares:
+            u = self.all_squares(point)
+            if any(f.valid is not None for f in self.problem.factors):
+                impossible = self.conditions.impossible(self.engine.rows_here(point))
+                u = tuple(np.where(mask, np.inf, x) for mask, x in zip(impossible, u, strict=True))
+            self._squares[point] = u
+        return self._squares[point]
+
+    def all_squares(self, point: Point) -> tuple[Floats, ...]:
+        """Return w‖r‖² of the observations of this process, whether they are possible or not."""
+        return self.engine.here(point.u)
+
+    def use_background(self, found: Background) -> None:
+        """Take a least-squares solution as the explanation of all observations as noise."""
+        self.first, self.least_squares = found.first, found.point
+        self.reference_variance = [max(x, TINY) for x in found.variances]
+        least = [self.settings.exact_ratio**2 * x for x in self.reference_variance]
+        self.least_variance = list(found.least_variance or least)
+        dofs, each = self.settings.background_dofs, zip(
+            self.all_squares(found.point), found.leverage, self.p, strict=True
+        )
+        self.log_background = [
+            background(u, h, p, dofs, self.sums) if k in self.estimated else np.zeros(len(u))
+            for k, (u, h, p) in enumerate(each)
         ]
-        """Of each factor group in which observations repeat others: the factors without these, and which they are."""
-        self._seen_squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
-        """‖r‖² at points that are still of use."""
-        self._seen_costs: WeakKeyDictionary[Candidate, tuple[list[float], float]] = WeakKeyDictionary()
-        """Q² of all factor groups and L with it, of candidates that are still of use."""
-        self.broad: list[float] = []
-        """Q² of each factor group, of what was seen so far."""
-        self.exact_below = [0.0] * len(self.given)
-        """Q² of each factor group below which residuals are exact, and say nothing: where it was exact at the start."""
-        self.typical: list[float] = []
-        """‖r‖ of each factor group at the start, in the median."""
 
-    def _begin(self, start: Point) -> None:
-        """See where a search begins.  What a factor group fits exactly there, as a path its odometry, says nothing of
-        its residuals: those of least squares with everything do."""
-        self._see(start)
-        self.typical = self._medians(start)
-        if self.has_few_unknowns:
-            pairs = zip(self.engine.problem.factors, self.given, strict=True)
-            self.dependence = Dependence(self.engine, [f for f, given in pairs if given is None])
-            self.depended = self.dependence.at(self.engine.rows(start))
-        largest = max((r for r, given in zip(self.typical, self.given, strict=True) if given is None), default=0.0)
-        exact = [given is None and r * MOST_UNLIKE < largest for r, given in zip(self.typical, self.given, strict=True)]
-        if any(exact) and self.goes_on():
-            plain = [given or Quadratic(1.0) for given in self.given]
-            point = self._run(plain, self.plain, start, AGAIN, "least squares first")
-            for k, r, Q in zip(range(len(exact)), self._medians(point), mean_squares(self.engine, point), strict=True):
-                if exact[k]:
-                    self.typical[k], self.broad[k], self.exact_below[k] = r, Q, Q / MOST_UNLIKE**2
+    def residuals(self, point: Point, h: Leverage, k: int, are_distinct: bool = False) -> Residuals:
+        """Return the residuals of group k for the model; `are_distinct` omits copies of other observations."""
+        p, u = self.p[k], self.squares(point)[k]
+        m = np.maximum(p - h[k], LEAST_REMAINING * p)
+        of = Residuals(u, m, self.log_background[k], self.least_variance[k], self.sums)
+        unique = self.unique[k] if are_distinct else None
+        return of if unique is None else of.only(unique)
 
-    def _medians(self, point: Point) -> list[float]:
-        """‖r‖ of each factor group, in the median."""
-        medians = [self.engine.sums.median(u) for u in self._squares(point)]
-        return [1.0 if isnan(median) else max(sqrt(median), SMALLEST) for median in medians]
+    def weights(self, point: Point, models: Models, h: Leverage) -> list[Floats]:
+        """Return the weight of every residual of this process in the solve, in the user's order."""
+        found = self._of_fixed(omega, point)
+        for k, model in enumerate(models):
+            if model is not None:
+                found[k] = weights(model, self.residuals(point, h, k))
+        return found
 
-    def _remembered(self, name: str, find: Callable[[], Any]) -> Any:
-        """A finding, with where the draws of the moves are after it."""
-        value, self.moves.drawn_so_far = self.remember(name, lambda: (find(), self.moves.drawn_so_far))
-        return value
+    def cost(self, point: Point, models: Models, h: Leverage) -> float:
+        """Return the negative log likelihood relative to the background, in nats."""
+        costs = [float(x.sum()) for x in self._of_fixed(psi, point)]
+        for k, model in enumerate(models):
+            if model is not None:
+                costs[k] = -float(log_likelihoods(model, self.residuals(point, h, k)).sum())
+        return float(sum(self.sums.of(*costs))) if point.finite else float("nan")
 
-    def _support_of(self, found: Candidate) -> Support:
-        return self._support(found.point, found.noises)
+    def fixed_cost(self, point: Point) -> float:
+        """Return the cost of the groups whose kernel is specified."""
+        return float(sum(self.sums.of(*(float(x.sum()) for x in self._of_fixed(psi, point)))))
 
-    def _support(self, point: Point, noises: Sequence[Noise]) -> Support:
-        engine = self.engine
-        return Support(engine.problem, self._squares(point), noises, self.given, engine.sums)
+    def _of_fixed(self, formula: Callable, point: Point) -> list[Floats]:
+        """Return a formula for every residual of the groups with a kernel; 0 for the others."""
+        if all(kernel is None for kernel in self.fixed_kernels):
+            return [np.zeros(f.n) for f in self.problem.factors]
+        each = zip(self.engine.here(self.engine.each(formula, point)), self.fixed_kernels, strict=True)
+        return [np.zeros(len(x)) if kernel is None else np.asarray(x, dtype=float) for x, kernel in each]
 
-    def _run(self, kernels: list[Kernel], strategy: Any, point: Point, n: int, stage: str) -> Point:
-        return self.descend(self.engine.under(kernels), strategy, point, n, stage)
+    def for_solve(self, w: Sequence[Floats]) -> PerFactor:
+        """Return weights in the order of the engine."""
+        return self.engine.in_own_order(self.engine.whole(tuple(np.ascontiguousarray(x) for x in w)))
 
-    def _to_rest(
-        self, kernels: Sequence[Kernel], noises: Sequence[Noise], strategy: Any, point: Point, stage: str
-    ) -> Point:
-        """Until a step gains less than the noise lets one tell.  With few unknowns more digits cost nothing."""
-        variances = [n.sigma**2 for n, given in zip(noises, self.given, strict=True) if given is None and n.is_known]
-        least = 0.0 if self.has_few_unknowns else TOLD * min(variances, default=0.0)  # ψ is about u/2, and u/2σ² in L
-        return self.descend(self.engine.under(kernels), strategy, point, None, stage, least)
+    def leverage(self, point: Point, w: Sequence[Floats]) -> Leverage:
+        """Return the degrees of freedom that a fit with these weights uses up in each observation."""
+        is_exact = self.n_unknowns <= self.settings.max_exact_leverage_unknowns and self.problem.portion is None
+        exact = self._exact_leverage(point, w) if is_exact else None
+        if exact is not None:
+            return exact
+        largest = [max(self.sums.largest(x), TINY) for x in w]
+        relative = [x / top for x, top in zip(w, largest, strict=True)]
+        kept = remaining_fractions(self.problem.factors, relative, self.sums, largest)
+        return tuple(p * (1 - x) for p, x in zip(self.p, kept, strict=True))
 
-    def _see(self, point: Point) -> None:
-        seen = mean_squares(self.engine, point)
-        each = zip(self.broad or seen, seen, self.exact_below, strict=True)
-        self.broad = [min(Q, new) if new > exact else Q for Q, new, exact in each]
-
-    def _candidate(self, name: str, point: Point) -> Candidate:
-        return Candidate(name, point, self._noises(point))
-
-    def _noises(self, point: Point, before: Sequence[Noise] = (), is_close: bool = False) -> tuple[Noise, ...]:
-        """The noise at a point.
-
-        What the candidates so far, and the noises `before`, say of rounding holds here, too; `is_close`: those are of a
-        point close by.
-        """
-        grids = self._grids([before] if before else [])
-        near = before if is_close else ()
-        found = partial(self._estimated, self._squares_once(point))
-        noises = found(grids, near)
-        exact = [k for k, n in enumerate(noises) if self.given[k] is None and n.is_known and n.sigma == 0]
-        more = {k: rounding(self.engine, point, k) for k in exact}
-        return found([more.get(k, grid) for k, grid in enumerate(grids)]) if any(more.values()) else noises
-
-    def _estimated(self, u: Sequence[Floats], grids: Sequence[float], near: Sequence[Noise] = ()) -> tuple[Noise, ...]:
-        factors = self._factors_once
-        noises = estimate(factors, u, self.broad, self.engine.sums, grids, near)
-        if not self.has_few_unknowns:
-            return noises
-        each = zip(noises, u, factors, self.broad, strict=True)
-        return tuple(told(noise, x, f.residual_size, self.engine.problem.n_unknowns, Q) for noise, x, f, Q in each)
-
-    def _grids(self, more: Sequence[Sequence[Noise]] = ()) -> list[float]:
-        """What the data of each factor group are rounded to, by the candidates so far and more."""
-        known = [*(c.noises for c in self.found), *more]
-        return [max((n[k].rounding for n in known), default=0.0) for k in range(len(self.given))]
-
-    def _cost(self, found: Candidate) -> float:
-        """L of a candidate, with what was seen so far."""
-        broad, L = self._seen_costs.get(found, ([], 0.0))
-        if broad != self.broad:
-            factors, u = self._factors_once, self._squares_once(found.point)
-            L = likelihood(self.engine, found.point, u, found.noises, self.broad, factors)
-            self._seen_costs[found] = self.broad, L
-        return L
-
-    def _squares(self, point: Point) -> tuple[Floats, ...]:
-        if point not in self._seen_squares:
-            self._seen_squares[point] = squares(self.engine, point, self.conditions)
-        return self._seen_squares[point]
-
-    @property
-    def _factors_once(self) -> list[Factors]:
-        """The factors, in which no observation repeats another."""
-        return [f if once is None else once[0] for f, once in zip(self.engine.problem.factors, self.once, strict=True)]
-
-    def _squares_once(self, point: Point) -> list[Floats]:
-        return [u if once is None else u[once[1]] for u, once in zip(self._squares(point), self.once, strict=True)]
-
-    def _rank(self, found: list[Candidate]) -> None:
-        """All candidates, the best first, with what was seen so far."""
-        self.found = found
-        grids = self._grids()
-        if any([n.rounding for n in c.noises] != grids for c in found):  # one has shown that the data are rounded
-            found = [replace(c, noises=self._noises(c.point)) for c in found]
-        self.found = self._ordered(found)
-
-    def _ordered(self, found: list[Candidate]) -> list[Candidate]:
-        """The best first, by the likelihood.  Last come those that have fled (`asker.search.degeneracy`), and those
-        that fit a minority exactly, where another one explains most: a sensor that is stuck meets its own value, and so
-        does a start at 0."""
-        if len(found) < 2:
-            return found
-        outvoted = {c for c in found if self._is_exact_minority(c) and any(self._outvotes(d, c) for d in found)}
-        return sorted(found, key=lambda c: (self._has_fled(c.point), c in outvoted, self._cost(c)))
-
-    def _has_fled(self, point: Point) -> bool:
-        """Whether residuals hardly depend on the data any more; of few unknowns."""
-        if self.dependence is None:
-            return False
-        if point not in self._fled:
-            self._fled[point] = has_fled(self.depended, self.dependence.at(self.engine.rows(point)))
-        return self._fled[point]
-
-    def _is_exact_minority(self, found: Candidate) -> bool:
-        """Whether few observations count, because they fit exactly."""
-        each = zip(found.noises, self.given, strict=True)
-        return any(given is None and n.is_known and n.sigma == 0 and n.inlier_ratio < 0.5 for n, given in each)
-
-    def _outvotes(self, found: Candidate, exact: Candidate) -> bool:
-        """Whether most observations have far less noise than where a minority fits exactly."""
-        groups = zip(found.noises, self._medians(exact.point), self.engine.problem.factors, self.given, strict=True)
-        sought = [(n, r / sqrt(f.residual_size)) for n, r, f, given in groups if given is None]
-        return all(n.is_known and n.inlier_ratio > 0.5 and 0 < DISTINCT * n.sigma < r for n, r in sought)
-
-    def _moved(self, kernels: list[Kernel], point: Point, noises: Sequence[Noise] = ()) -> Point:
-        """After the moves that pay; the noise, where it is known, tells for which variables they may."""
-        if not self.goes_on():
-            return point
-        each = zip(noises, self.given, strict=True)
-        is_known = noises and all(given is not None or n.is_known for n, given in each)
-        inliers_at = (lambda at: self._support(at, noises).inliers) if is_known else None
-        return self._remembered("moves", lambda: self.moves(self.engine.under(kernels), point, inliers_at)[0])
-
-    def _possible(self, point: Point) -> list[Floats] | None:
-        """0 for every observation that is not possible at a point, else 1; None where all are."""
-        if all(f.valid is None for f in self.engine.problem.factors):
+    def _exact_leverage(self, point: Point, w: Sequence[Floats]) -> Leverage | None:
+        """Return w tr(J (Σ w JᵀJ)⁻¹ Jᵀ), or None if the information has no inverse."""
+        a = [np.maximum(x, LEAST_WEIGHT * x.max(initial=0.0)) for x in w]
+        try:
+            model = linear_model("cpu", self.problem, self.engine.rows_here(point))
+            variances = model.predicted(model.inverse(a))
+        except (SingularError, np.linalg.LinAlgError, FloatingPointError):
             return None
-        impossible = self.conditions.impossible(self.engine.rows_here(point))
-        any_ = self.engine.sums.any(any(no.any() for no in impossible))
-        return [np.where(no, 0.0, 1.0) for no in impossible] if any_ else None
+        h = tuple(np.clip(x * v, 0.0, p) for x, v, p in zip(a, variances, self.p, strict=True))
+        return h if all(np.isfinite(x).all() for x in h) else None
 
-    def _kernels(self, kernel: Callable[[Noise, int, float], Kernel], noises: Sequence[Noise]) -> list[Kernel]:
-        """One for each factor group; where the noise cannot be told, everything counts as noise, and none is exact."""
-        found = []
-        each = zip(self.engine.problem.factors, self.given, noises, self.broad, self.typical, strict=True)
-        for f, given, noise, Q, typical in each:
-            sigma = max(noise.sigma if noise.is_known else sqrt(Q), EXACT * typical, SMALLEST)
-            found.append(given or kernel(replace(noise, sigma=sigma), f.residual_size, Q))
-        return found
-
-    def _settled(self, found: Candidate, strategy: Any = None) -> Candidate:
-        """The descent goes on under kernels as wide as the noise asks for."""
-        return self._remembered(f"settle {found.name}", partial(self._settle, found, strategy or self.plain))
-
-    def _settle(self, found: Candidate, strategy: Any) -> Candidate:
-        before = [0.0]
-        for k in range(ROUNDS):
-            kernels = self._kernels(cauchy, found.noises)
-            widths = [kernel.tau for kernel in kernels]
-            if np.allclose(widths, before, rtol=0.02, atol=0):
-                break
-            point = self._run(kernels, strategy, found.point, AGAIN, found.name)
-            point = self._moved(kernels, point, found.noises) if k == 0 else point
-            found, before = Candidate(found.name, point, self._noises(point, found.noises, is_close=k > 0)), widths
-        return found
-
-
-def cauchy(noise: Noise, p: int, Q: float) -> Kernel:
-    return Cauchy(CAUCHY * noise.sigma)
+    def even_leverage(self) -> Leverage:
+        """Return a leverage that is the same for all numbers, as a first guess."""
+        total = sum(n * p for n, p in zip(self.problem.n_observations, self.p, strict=True))
+        share = min(self.n_unknowns / max(total, 1), 0.9)
+        return tuple(np.full(f.n, share * p) for f, p in zip(self.problem.factors, self.p, strict=True))

@@ -1,47 +1,68 @@
-"""Descents one after the other, where the noise is not known: what `asker.search.search` runs on an engine.
-
-Where the noise of several factor groups is sought, each counts as the noise asks for that was found
-(`asker.search.group_weights`): the search goes on from its best point while the noises that are found say otherwise;
-from the beginning, where they say something else altogether.
-"""
+"""A search on an engine: descents with limits, history and checkpoints, the final solve, and the result."""
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from math import sqrt
 
 import numpy as np
 
 from asker.engines.interface import Engine, Point
 from asker.io.files import FilePath
-from asker.io.log import devices
+from asker.kernels.efficiency import efficient_width
+from asker.kernels.kernels import Cauchy, Kernel
+from asker.problem.by_group import Groups
 from asker.problem.problem import Problem
-from asker.search.checkpoint import DescentFile, Journal, SearchFile, in_stage
-from asker.search.group_weights import NEAR_ENOUGH, Balance, at_the_start, by_noise, can_be_balanced, even
-from asker.search.search import Candidate, Search
-from asker.solver.iteration import CurrentIteration
+from asker.search.checkpoint import SearchCheckpoint, SearchSnapshot
+from asker.search.context import SearchContext
+from asker.search.degeneracy import Dependence
+from asker.search.descent import MixtureDescent
+from asker.search.diagnosis import alternatives_of, doubts_of
+from asker.search.generators import GENERATORS, SMALLEST_WIDTH, Generator, mixture_kernels
+from asker.search.group_balance import Balance
+from asker.search.refinement import evaluated, inlier_masks
+from asker.search.search import search
+from asker.search.settings import SearchSettings
+from asker.search.state import Candidate, SearchState
+from asker.solver.doubts import Alternative
+from asker.solver.iteration import CurrentIteration, by_factor, values_at
 from asker.solver.loop import OnIteration, SolveLoop, result_of
 from asker.solver.result import Iteration, Result, Status
-from asker.statistics.gaussian_mixture import DISTINCT
 from asker.statistics.inliers import Classified
-from asker.statistics.scale import Noise
+from asker.statistics.noise import EXACT_RATIO, Noise, estimate, noise_of
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy, cost
+from asker.strategies.weighted import Weighted
 from asker.uncertainty.analysis import ANALYSIS
 
-T = TypeVar("T")
-ENOUGH = 1e-4
-"""The relative decrease at which a stage ends: others follow."""
-ROUNDS = 5
-"""How often factor groups are balanced, at most."""
+STAGE_TOL = 1e-4
+"""Relative decrease of the cost at which a first descent ends: others follow."""
+RTOL = 1e-6
+"""Relative difference of a variance from its lower bound, below which it is the bound."""
+LIMITS = (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED)
+"""Reasons for which no further descent begins."""
 
 
-class Stages:
-    """Descents one after the other, each a loop of its own; their histories follow each other."""
+@dataclass(frozen=True)
+class Search:
+    """The default method: candidates from a list of generators, compared by evidence."""
+
+    generators: Sequence[Generator] = GENERATORS
+    """Sources of starts, in the order of their cost."""
+    settings: SearchSettings = field(default_factory=SearchSettings)
+    """Every number of the search."""
+
+    def __str__(self) -> str:
+        return "estimation of the noise scale"
+
+
+class SearchRun:
+    """One call of the search: descents in turn, whose histories follow each other."""
 
     def __init__(
         self,
+        method: Search,
         begin: float,
         on_iteration: OnIteration | None,
         max_iterations: int,
@@ -49,165 +70,215 @@ class Stages:
         time_limit: float | None,
         engine_for: Callable[[Problem], Engine],
     ):
-        """`engine_for`: an engine of the same kind for the same problem with other weights."""
-        self.engine_for = engine_for
-        self.begin, self.on_iteration, self.left, self.tol = begin, on_iteration, max_iterations, tol
-        self.time_limit = time_limit
-        self.journal = Journal()
-        self.engine: Engine
-        self.search: Search
-        self.balance: Balance
-        self.start: Point
-        """Where the search begins."""
+        """`engine_for` returns an engine of the same kind for the same problem with other weights."""
+        self.method, self.engine_for = method, engine_for
+        self.begin, self.on_iteration = begin, on_iteration
+        self.max_iterations, self.tol, self.time_limit = max_iterations, tol, time_limit
+        self.history: list[Iteration] = []
+        self.earlier = 0.0
+        """Seconds of the run that this one resumes."""
+        self.file: SearchCheckpoint | None = None
         self.ended: Status | None = None
-        """Why no descent goes on any more."""
-        self.is_cut_short = False
-        """Whether one has ended for want of iterations."""
-        self.last = Status.CONVERGED
-        """How the last one ended that was to converge."""
+        """Reason for which no further descent begins."""
+        self.engine: Engine
+        self.saved: SearchState = SearchState()
+        """State that was saved last."""
 
-    @property
-    def history(self) -> list[Iteration]:
-        return self.journal.history
+    def keep(self, path: FilePath, every: int, engine: Engine) -> None:
+        """Write checkpoints to a file, and resume from it if it exists."""
+        self.file = SearchCheckpoint(path, every, engine, IRLS())
+        self.file.of["strategy"] = f"estimated noise, {self.method!r}, tol {self.tol!r}"
 
-    def keep(self, path: FilePath, every: int, engine: Engine, strategy: Strategy) -> None:
-        """On disk, and go on with what is there."""
-        file = SearchFile(path, every, engine, strategy)
-        file.of["strategy"] = f"estimated noise, {file.of['strategy']}, tol {self.tol!r}"
-        self.journal = Journal(file, (Candidate, Noise))
-        self.journal.seconds = lambda: time.perf_counter() - self.begin
-
-    def result(self, engine: Engine, strategy: Strategy, start: Point) -> Result:
-        """Of the best of all candidates."""
+    def result(self, engine: Engine, start: Point) -> Result:
+        """Return the best of all candidates under the kernels that its noise suggests."""
         self.engine = engine
-        if portion := engine.problem.portion:
-            devices.info(
-                "noise estimation on several processes: block coordinate moves change only %s", portion.variables.name
-            )
-        self.balance, rows = even(engine.problem), engine.rows(start)
-        self._begin(engine, strategy, start)
-        journal, file = self.journal, self.journal.file
-        journal.read(IRLS().init(engine, start, 0))
-        if not self.history:
-            begun = SolveLoop(self.begin, partial(self._record, "start"))
-            self._note(begun.run(engine, IRLS(), start, 0, self.tol, None))
-        self.left -= (journal.begun[0]["n_before"] if journal.begun else len(self.history)) - 1
+        state = self._resumed(engine, start)
+        context = SearchContext(engine, start, self.method.settings, self.descend, self.goes_on)
+        dependence = self._dependence(context)
         try:
-            best = self._balanced(strategy)
-        except KeyboardInterrupt:  # between two descents
+            candidates, state = search(context, self.method.generators, state, self._save)
+        except KeyboardInterrupt:
             self.ended = Status.INTERRUPTED
-            best = self.search.so_far(self.start)
-        journal.save(at_the_end=True)
-        final, point = self.engine.under(best.kernels), best.point
+            candidates, state = search(context, (), self.saved, lambda state: None)
+        final, point, best, noises = self._final(context, candidates[0])
+        self._save(state, at_the_end=True)
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = IRLS().init(final, point, 0), self.history
-        result = result_of(final, strategy, loop, self.ended or self.last, ANALYSIS, self.balance.undone(best.noises))
-        initial_cost = cost(final, start if self.engine is engine else final.evaluate(rows))
+        status = self.ended or self.last
+        result = result_of(final, self.method, loop, status, ANALYSIS, tuple(noises))
+        initial_cost = cost(final, final.evaluate(engine.rows(start)))
+        others = alternatives_of(context, best, candidates[1:])
+        found = [_alternative(context, best, other) for other in others]
+        doubts = doubts_of(context, best, _classified_here(result), noises, len(found), dependence)
         return replace(
             result,
             initial_cost=initial_cost,
             history=_from_start_to_result(self.history, initial_cost, result.cost),
-            found_doubts=self.search.doubts(best, _here(result)) + result.found_doubts,
-            unwritten=file.unwritten if file else "",
-            continued_from=file.continued_from if file else 0,
+            found_doubts=(*doubts, *result.found_doubts),
+            alternatives=tuple(found),
+            unwritten=self.file.unwritten if self.file else "",
+            continued_from=self.file.continued_from if self.file else 0,
         )
 
-    def _begin(self, engine: Engine, strategy: Strategy, start: Point) -> None:
-        self.engine, self.start, self.journal.engine = engine, start, engine
-        self.search = Search(engine, self.descend, self.goes_on, strategy, IRLS(), self.remember)
+    last = Status.CONVERGED
+    """How the final descent ended."""
 
-    def _balanced(self, strategy: Strategy) -> Candidate:
-        """The best of all candidates, where each factor group counts as its noise asks for."""
-        user = self.engine
-        if not can_be_balanced(user.problem):
-            return self.search.best(self.start)[0]
-        self._balance(at_the_start(user, self.start), user, strategy, self.start)
-        best = self.search.best(self.start)[0]
-        for _ in range(ROUNDS):
-            noises = self.balance.undone(best.noises)
-            asked = by_noise(user.problem, noises, self.balance)
-            off = asked.off(self.balance)
-            if off < NEAR_ENOUGH or not self.goes_on():
-                break
-            before = self.search
-            broad = asked.converted(before.broad, self.balance)
-            self._balance(asked, user, strategy, best.point)
-            new = self.search
-            best = new.again(self.start, broad, before) if off < DISTINCT else new.best(self.start)[0]
-        return best
+    def _resumed(self, engine: Engine, start: Point) -> SearchState:
+        """Return the state of the checkpoint, or a new one; record the start."""
+        template = IRLS().init(engine, start, 0)
+        earlier = self.file.read_search(template) if self.file else None
+        if earlier is not None:
+            self.history, self.earlier = earlier.history, earlier.seconds
+            return earlier.state
+        begun = SolveLoop(self.begin, partial(self._record, "start"))
+        self._note(begun.run(engine, IRLS(), start, 0, self.tol, None))
+        return SearchState()
 
-    def _balance(self, asked: Balance, user: Engine, strategy: Strategy, point: Point) -> None:
-        """Begin again at a point, with factor groups that count so; `user`: the engine in which all count alike."""
-        if asked == self.balance:
-            return
-        engine = self.engine_for(asked.of(user.problem))
-        start = engine.evaluate(self.engine.rows(point))
-        self._begin(engine, strategy, start)
-        self.balance = asked
+    def _dependence(self, context: SearchContext) -> Dependence | None:
+        """Return the sensitivity of the residuals to the data, for problems with few unknowns in one process."""
+        if not context.has_few_unknowns or context.problem.portion is not None:
+            return None
+        factors = [context.problem.factors[k] for k in context.estimated]
+        return Dependence(context.engine, factors, context.engine.rows(context.start))
+
+    def _save(self, state: SearchState, at_the_end: bool = False) -> None:
+        """Store a state in memory, and in the checkpoint if there is one."""
+        if self.goes_on():
+            self.saved = state
+        if self.file is not None:
+            seconds = self.earlier + time.perf_counter() - self.begin
+            self.file.save(SearchSnapshot(self.saved, list(self.history), seconds), at_the_end)
 
     def goes_on(self) -> bool:
-        """Whether no limit was met, since the search has come to where it stood."""
-        if self.journal.goes_over_what_was_found:
-            return True
+        """Return whether no limit was reached."""
         late = self.time_limit is not None and self.engine.any(time.perf_counter() - self.begin > self.time_limit)
-        if self.ended is None and (late or self.left <= 0):
+        if self.ended is None and (late or self._left() <= 0):
             self.ended = Status.TIME_LIMIT if late else Status.MAX_ITERATIONS
         return self.ended is None
 
-    def remember(self, name: str, find: Callable[[], T]) -> T:
-        """A finding of the search; what a limit has cut short does not count as one."""
-        return self.journal.remember(name, find, lambda: self.ended is None and not self.is_cut_short)
+    def _left(self) -> int:
+        return self.max_iterations - (len(self.history) - 1)
 
-    def descend(
-        self, engine: Engine, strategy: Strategy, point: Point, n: int | None, stage: str, least: float = 0.0
-    ) -> Point:
-        """Where a descent of n iterations leads, or one that converges; once one was ended by a limit or the user, the
-        others stay where they are."""
-        return self.remember(stage, lambda: self._descended(engine, strategy, point, n, stage, least))
-
-    def _descended(
-        self, engine: Engine, strategy: Strategy, point: Point, n: int | None, stage: str, least: float
-    ) -> Point:
+    def descend(self, engine: Engine, strategy: Strategy, point: Point, n: int, stage: str) -> Point:
+        """Return the best point of a descent of at most n iterations."""
         if not self.goes_on():
             return point
-        widths = np.array([f.kernel.tau for f in engine.problem.factors])
-        engine.check_same(
-            widths.tobytes(), "estimate different noise scales: use processors of one type, since rounding differs"
-        )
-        file = DescentFile(self.journal, stage, engine) if self.journal.file else None
-        loop = SolveLoop(self.begin, partial(self._record, stage), file, self.journal.earlier)
-        most, tol = (self.left, self.tol) if n is None else (min(n, self.left), max(self.tol, ENOUGH))
-        status = loop.run(engine, strategy, point, most, tol, self.time_limit, least, certified=False)
-        self.left -= loop.history[-1].iteration
-        self.is_cut_short = status is Status.MAX_ITERATIONS and (n is None or most < n)
-        self.last = status if n is None else self.last
-        self._note(status)
+        is_likelihood = isinstance(strategy, MixtureDescent)
+        least = self.method.settings.gain_nats / 10 if is_likelihood else 0.0
+        tol = 0.0 if is_likelihood else max(self.tol, STAGE_TOL)
+        loop = SolveLoop(self.begin, partial(self._record, stage), None, self.earlier)
+        n = min(n, self._left())
+        self._note(loop.run(engine, strategy, point, n, tol, self.time_limit, least, certified=False))
         return loop.best.point
 
     def _note(self, status: Status) -> None:
-        """No descent goes on after one that a limit or the user has ended."""
-        if status in (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED):
+        """No descent begins after one that a limit or the user has ended."""
+        if status in LIMITS:
             self.ended = status
 
     def _record(self, stage: str, line: CurrentIteration) -> bool:
-        """A line of the whole history; the start of a stage is where the last one was, and no iteration."""
+        """Append a line to the whole history; the start of a stage is where the last one was, and no iteration."""
         if line.iteration == 0 and self.history:
             return False
-        whole = in_stage(line, len(self.history), stage)
+        whole = replace(line, iteration=len(self.history), details={"stage": stage} | line.details)
         assert isinstance(whole, CurrentIteration)
         self.history.append(whole.recorded)
         return bool(self.on_iteration and self.on_iteration(whole))
 
+    def _final(self, context: SearchContext, best: Candidate) -> tuple[Engine, Point, Candidate, list[Noise]]:
+        """Return the engine, the point, the candidate and the noises of the result: the minimum under kernels.
+
+        Gaussian inliers have the kernel of their mixture.  Inliers with heavy tails have Cauchy's of 95 % efficiency,
+        as the second stage of an MM-estimator: the evidence chooses the solution, not the shape of its tails.
+        """
+        sigmas = [sqrt(model.variance) if model else float("nan") for model in best.models]
+        balance = Balance.by_noise(context.problem, sigmas)
+        kernels = _final_kernels(context, best, balance)
+        problem = balance.of(context.problem)
+        engine = self.engine if problem is context.problem else self.engine_for(problem)
+        engine = engine.under(kernels)
+        point = self._minimised(context, engine, best, kernels)
+        at = context.engine.evaluate(engine.rows(point))
+        best = evaluated(context, best.name, best.hypothesis, at, best.models, best.leverage)
+        return engine, point, best, noises_of(context, best)
+
+    def _minimised(
+        self, context: SearchContext, engine: Engine, best: Candidate, kernels: Sequence[Kernel]
+    ) -> Point:
+        """Return the minimum under the final kernels; observations that are impossible do not count."""
+        start = engine.evaluate(context.engine.rows(best.point))
+        if not self.goes_on():
+            return start
+        taus = [kernel.tau for k, kernel in enumerate(kernels) if k in context.estimated]
+        least = 0.0 if context.has_few_unknowns else context.settings.gain_nats * min(taus, default=0.0) ** 2 / 100
+        strategy: Strategy = IRLS()
+        if any(f.valid is not None for f in context.problem.factors):
+            impossible = context.conditions.impossible(context.engine.rows_here(best.point))
+            if context.sums.any(any(mask.any() for mask in impossible)):
+                possible = tuple(np.where(mask, 0.0, 1.0) for mask in impossible)
+                strategy = Weighted(engine.in_own_order(engine.whole(possible)))
+        loop = SolveLoop(self.begin, partial(self._record, "final"), None, self.earlier)
+        self.last = loop.run(engine, strategy, start, self._left(), self.tol, self.time_limit, least, certified=False)
+        self._note(self.last)
+        return loop.best.point
+
+
+def noises_of(context: SearchContext, candidate: Candidate) -> list[Noise]:
+    """Return the noise of every group: of its mixture, or estimated from the residuals if its kernel is specified."""
+    noises = list(estimate(context.problem.factors, context.all_squares(candidate.point), context.sums))
+    for k in context.estimated:
+        model = candidate.models[k]
+        assert model is not None
+        of = context.residuals(candidate.point, candidate.leverage, k, are_distinct=True)
+        exact, least = context.settings.exact_ratio * context.reference_variance[k], context.least_variance[k]
+        is_rounded = least > context.settings.exact_ratio**2 * context.reference_variance[k]
+        rounding = sqrt(12 * least) if is_rounded and model.variance <= least * (1 + RTOL) else 0.0
+        noises[k] = noise_of(model, of, context.p[k], rounding, 0.0 if rounding else exact)
+    return noises
+
+
+def _final_kernels(context: SearchContext, best: Candidate, balance: Balance) -> list[Kernel]:
+    """Return the kernels of the final solve, in the units of the balanced problem."""
+    kernels = []
+    for k, kernel in enumerate(mixture_kernels(context, best)):
+        model, m = best.models[k], balance.multipliers[k]
+        if model is None:
+            kernels.append(kernel)
+            continue
+        least = EXACT_RATIO * sqrt(context.reference_variance[k])
+        sigma = max(sqrt(model.variance), least, SMALLEST_WIDTH)
+        is_gaussian = model.dof == float("inf")
+        width = kernel.tau * sigma / sqrt(model.variance) if is_gaussian else efficient_width(context.p[k]) * sigma
+        kernels.append(replace(kernel, tau=m * width) if is_gaussian else Cauchy(m * width))
+    return kernels
+
+
+def _alternative(context: SearchContext, best: Candidate, other: Candidate) -> Alternative:
+    """Return an alternative in the terms of the user."""
+    problem = context.problem
+    own, of_best = (inlier_masks(context, c) for c in (other, best))
+    differ = [np.flatnonzero(a != b) for a, b in zip(own, of_best, strict=True)]
+    names = [f.name for f in problem.factors]
+    numbers = [np.asarray(f.numbers)[x] for f, x in zip(problem.factors, differ, strict=True)]
+    return Alternative(
+        values=values_at(context.engine, other.point),
+        noise=Groups(noises_of(context, other), names, problem.factors),
+        inliers=by_factor(problem, own),
+        evidence_difference=other.evidence - best.evidence,
+        deciding=Groups(numbers, names, problem.factors),
+        source=other.name,
+    )
+
 
 def _from_start_to_result(history: list[Iteration], initial_cost: float, final_cost: float) -> list[Iteration]:
-    """The history, whose first and last lines are those of the start and of the result under the kernels that were
-    found; in between every stage has kernels of its own."""
+    """Return the history with the costs of the start and of the result under the final kernels in its first and last
+    line; in between every stage has a cost of its own."""
     first = replace(history[0], cost=initial_cost, best_cost=initial_cost)
     lines = [first, *history[1:]]
     return [*lines[:-1], replace(lines[-1], cost=final_cost, best_cost=final_cost)]
 
 
-def _here(result: Result) -> Classified:
+def _classified_here(result: Result) -> Classified:
     """Return the inliers among the observations that this process has, without those of weight 0."""
     problem = result.problem
     assert problem is not None

@@ -1,11 +1,11 @@
-"""Observations that repeat others exactly, as those of a logger that is faster than its sensor.
+"""Observations that repeat others exactly, such as those of a logger that is faster than its sensor.
 
 Such observations agree without noise, whatever the model: twelve copies of one reading make a mean exact, and the noise
-would be found to be 0.  So where the noise is sought, copies count as one observation.
+would be estimated as 0.  So copies count as one observation in the estimate of the noise.
 
-Numbers of a continuous scale never agree to the last bit by chance.  Those on a grid, as readings with one decimal, do:
-there a repeated observation is another one, and counts.  Outliers may be off the grid, but then they have no copies: so
-most observations must have some, and there must be two that differ: one number alone is on any grid.
+Numbers of a continuous scale never agree to the last bit by chance.  Numbers on a grid, such as readings with one
+decimal, do; there a repeated observation is another one, and counts.  Outliers may be off the grid, but then they have
+no copies: so most observations must have copies, and two observations must differ.
 """
 
 import numpy as np
@@ -15,19 +15,18 @@ from asker.problem.factors import Factors
 from asker.search.quantization import step_of_grid
 
 
-def without_repeats(f: Factors) -> tuple[Factors, NDArray[np.int64]] | None:
-    """The factors without the observations that repeat an earlier one, and which ones are left; None where these are no
-    copies."""
+def first_copies(f: Factors) -> NDArray[np.int64] | None:
+    """Return the numbers of the observations that repeat no earlier one; None if there are no copies."""
     if not f.n:
         return None
-    first, n_same = _firsts(f)
+    first, n_same = _first_of_each(f)
     if len(first) < 2 or np.count_nonzero(n_same > 1) <= len(first) / 2 or all(_is_on_a_grid(data) for data in f.data):
         return None
-    return f.only(first), first
+    return first
 
 
-def _firsts(f: Factors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first observations of those that are the same to the last bit, and how many these are."""
+def _first_of_each(f: Factors) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first of the observations that are equal to the last bit, and the number of each."""
     arrays = [slot.index for slot in f.slots] + list(f.data) + ([] if f.weight is None else [f.weight])
     rows = [np.ascontiguousarray(x).reshape(f.n, -1).view(np.uint8) for x in arrays]
     table = np.ascontiguousarray(np.concatenate(rows, axis=1))

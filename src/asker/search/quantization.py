@@ -16,9 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.interface import Engine, Point
-from asker.statistics.scale import EXACT, UNLIKELY
 
 Floats = NDArray[np.float64]
+EXACT = 10**-12.5
+"""Relative error of a residual that is 0 but for rounding in double precision."""
+UNLIKELY = 0.01
+"""Probability of a common divisor by chance, up to which a grid is detected."""
 
 
 def step_of_grid(numbers: Floats) -> float:

@@ -15,8 +15,9 @@ from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
+from asker.solver.doubts import Alternative
 from asker.statistics.inliers import Classified, classify, inflection, squares
-from asker.statistics.scale import Noise, estimate
+from asker.statistics.noise import Noise, estimate
 from asker.strategies.strategy import Strategy
 from asker.version import __version__
 
@@ -123,6 +124,8 @@ class Result:
     """Masks of the observations that `valid=` does not exclude; None without such a condition.  Not saved."""
     found_doubts: tuple[str, ...] = ()
     """Part of `doubts` that the solve itself has reported."""
+    alternatives: tuple[Alternative, ...] = ()
+    """Other solutions that the data do not exclude, the best first, if the noise was estimated.  Not saved."""
     unwritten: str = ""
     """Error of the last attempt to write a checkpoint, "" if it succeeded.  Not saved."""
     continued_from: int = 0

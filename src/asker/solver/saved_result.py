@@ -14,7 +14,7 @@ import numpy as np
 from asker.io.npz import Arrays, Tree, digest, signed
 from asker.problem.by_group import Groups
 from asker.statistics.inliers import Classified
-from asker.statistics.scale import Noise
+from asker.statistics.noise import Noise
 from asker.version import __version__
 
 KIND, FORMAT = "result", 1

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from asker.problem.problem import Problem
 from asker.problem.reductions import ALONE, Sums
 from asker.problem.variables import Variables
-from asker.statistics.scale import Noise
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -63,22 +62,6 @@ class _Hold:
     """ps · log(√2π σ g)"""
     log_fit: Floats
     """Σu/2σ²"""
-
-
-def rightness(
-    problem: Problem, u: Sequence[Floats], inliers: Sequence[Mask], noises: Sequence[Noise], sums: Sums = ALONE
-) -> tuple[Floats, ...]:
-    """The probability that all variables of an observation are right, of each observation, in the user's order."""
-    seen = [
-        Seen(x, counted, n.sigma, sums.median(np.sqrt(x[~counted] / f.residual_size)))
-        for f, x, n, counted in zip(problem.factors, u, noises, inliers, strict=True)
-    ]
-    by_chance = chances(problem, seen, sums)
-    right = [np.ones(f.n) for f in problem.factors]
-    for f, q in zip(problem.factors, right, strict=True):
-        for s in (s for s in f.slots if s.variables in by_chance):
-            q *= np.where(s.variables.fixed, 1.0, 1 - by_chance[s.variables])[s.index]
-    return tuple(right)
 
 
 def chances(problem: Problem, seen: Sequence[Seen], sums: Sums = ALONE) -> dict[Variables, Floats]:

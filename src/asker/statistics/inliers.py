@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from asker.problem.factors import Factors
 from asker.problem.reductions import ALONE, Sums
-from asker.statistics.scale import Noise
+from asker.statistics.noise import Noise
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -12,7 +12,7 @@ Counted     The observations that enter A and B.  Under a non-convex kernel thes
             observations, since all influence the estimate; if σ is not stated, α and β are means over them.
 Noise       σ² = Σu / (m · degrees of freedom), over the counted observations, where m corrects for the truncation at
             the inlier quantile: E[u | inlier] = m p σ², with m = 0.988 for p = 1, nearer to 1 for larger p.  The fit
-            uses one degree of freedom per determined unknown; `asker.statistics.scale` distributes them over the
+            uses one degree of freedom per determined unknown; `asker.statistics.leverage` distributes them over the
             factor groups (exact leverages change σ by less than 1 % in synthetic pose graphs).  A group with fewer
             than FEW degrees of freedom gets the pooled noise of all groups, as in the estimate.  If the data are
             quantized, σ is at least the quantization noise.
@@ -31,7 +31,8 @@ from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
 from asker.solver.result import Result
 from asker.statistics.inliers import inlier_radius
-from asker.statistics.scale import FEW, kept_shares, rounding_variance
+from asker.statistics.leverage import remaining_fractions
+from asker.statistics.noise import FEW, rounding_variance
 
 Floats = NDArray[np.float64]
 N_QUANTILES = 2000
@@ -196,7 +197,7 @@ def similar_ratio_parts(alpha: Sequence[Floats], beta: Sequence[Floats]) -> list
 
 def _degrees_of_freedom(problem: Problem, masks: Sequence[NDArray[np.bool_]], n_determined: int) -> list[float]:
     """Return the degrees of freedom of the residuals of each group after the fit."""
-    shares = kept_shares(problem.factors, [mask.astype(float) for mask in masks])
+    shares = remaining_fractions(problem.factors, [mask.astype(float) for mask in masks])
     sizes = [f.residual_size for f in problem.factors]
     numbers = np.array([p * float(np.count_nonzero(mask)) for p, mask in zip(sizes, masks, strict=True)])
     used = np.array([p * float((1 - a)[mask].sum()) for p, a, mask in zip(sizes, shares, masks, strict=True)])

@@ -35,7 +35,7 @@ from asker.geometry.gauge import Gauge
 from asker.io.file_issues import FileIssues
 from asker.io.files import FilePath
 from asker.kernels.kernel import Kernel
-from asker.statistics.scale import REACH
+from asker.statistics.noise import TAU_PER_SIGMA
 
 Converter = Callable[[ColmapModel], Any]
 """Converts a model into the type that the user passed."""
@@ -288,5 +288,5 @@ def _kernels_and_noise(result: asker.Result) -> tuple[dict[str, Kernel], float]:
     factors = result.problem.factors
     largest = max(range(len(factors)), key=lambda k: factors[k].n)
     noise = result.noise[largest]
-    sigma = noise.sigma if noise.is_known else float(np.max(factors[largest].tau)) / REACH
+    sigma = noise.sigma if noise.is_known else float(np.max(factors[largest].tau)) / TAU_PER_SIGMA
     return {f.name: f.kernel for f in factors}, sigma

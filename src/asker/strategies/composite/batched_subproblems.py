@@ -24,7 +24,7 @@ from asker.kernels.kernel import Kernel
 from asker.problem.factors import Factors
 from asker.problem.problem import Problem
 from asker.problem.variables import Slot, Variables
-from asker.statistics.scale import EXACT
+from asker.statistics.noise import EXACT_RATIO
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -93,7 +93,7 @@ class Trials:
             to = engine.move(step)
             new = self._costs(engine, to, pairs)
             better = new < costs  # (2); NaN is rejected
-            is_exact = np.isfinite(first) & (new <= EXACT**2 * first)
+            is_exact = np.isfinite(first) & (new <= EXACT_RATIO**2 * first)
             has_converged = is_exact | (better & (length == 1) & (new > (1 - MIN_DECREASE) * costs))
             costs = np.where(better, new, costs)
             length = np.where(better, np.minimum(LONGER * length, 1.0), SHORTER * length)

@@ -38,7 +38,7 @@ from asker.kernels.efficiency import efficient_width
 from asker.kernels.kernel import Kernel
 from asker.problem.problem import Factors, Problem
 from asker.statistics.inliers import inlier_radius
-from asker.statistics.scale import REACH
+from asker.statistics.noise import TAU_PER_SIGMA
 from asker.tracing.array_namespace import Array
 
 N_CAUCHY_SOLVES, CAUCHY_ITERATIONS = 3, 30
@@ -259,7 +259,7 @@ def _problem(
     cauchy = asker.Cauchy(efficient_width(2) * sigma)
     made = colmap_problem(model, cauchy, **options)
     chosen = [
-        cauchy if kernels is None else kernels.get(f.name, asker.SmoothTruncated(REACH * sigma))
+        cauchy if kernels is None else kernels.get(f.name, asker.SmoothTruncated(TAU_PER_SIGMA * sigma))
         for f in made.problem.factors
     ]
     factors = made.problem.under(chosen).factors
@@ -270,7 +270,7 @@ def _problem(
 def _factors(made: ColmapProblem, known: KnownPositions, sigma: float, use_cauchy: bool) -> Factors:
     """Return the factors of known positions, weighted such that residuals of 1 σ cost as much as those of pixels."""
     kernel = (
-        asker.Cauchy(efficient_width(3) * known.noise) if use_cauchy else asker.SmoothTruncated(REACH * known.noise)
+        asker.Cauchy(efficient_width(3) * known.noise) if use_cauchy else asker.SmoothTruncated(TAU_PER_SIGMA * known.noise)
     )
     residual: Any = _scaled_error
     slots = [made.points[known.index]]
