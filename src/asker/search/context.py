@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 from asker.engines.interface import Engine, PerFactor, Point, omega, psi
 from asker.engines.inverse_blocks import SingularError
 from asker.engines.validity import Conditions
+from asker.geometry.manifolds import Euclidean
 from asker.kernels.kernels import Kernel, Quadratic
+from asker.problem.problem import Problem
+from asker.problem.variables import Variables
 from asker.search.duplicates import first_copies
 from asker.search.settings import SearchSettings
 from asker.search.state import Background
@@ -20,6 +23,8 @@ from asker.strategies.strategy import Strategy
 from asker.uncertainty.covariance import linear_model
 
 Floats = NDArray[np.float64]
+MAX_TANGENT = 6
+"""Maximum number of unknowns of an independent variable."""
 Models = Sequence[ScaleMixture | None]
 Leverage = tuple[Floats, ...]
 Run = Callable[[Engine, Strategy, Point, int, str], Point]
@@ -76,6 +81,8 @@ class SearchContext:
         """End of the Cauchy descent from the initial values."""
         self.least_squares: Point = self.start
         """Least-squares solution, which defines the background."""
+        self.independent = independent_variables(problem, settings.max_enumerated_observations)
+        """Variables whose inlier sets are enumerated, if any."""
         self._squares: WeakKeyDictionary[Point, tuple[Floats, ...]] = WeakKeyDictionary()
 
     @cached_property
@@ -177,3 +184,16 @@ class SearchContext:
         total = sum(n * p for n, p in zip(self.problem.n_observations, self.p, strict=True))
         share = min(self.n_unknowns / max(total, 1), 0.9)
         return tuple(np.full(f.n, share * p) for f, p in zip(self.problem.factors, self.p, strict=True))
+
+
+def independent_variables(problem: Problem, max_observations: int) -> Variables | None:
+    """Return the group of variables to marginalise, or None if there is none or it is too large."""
+    groups = [f for f in problem.factors if f.n]
+    free = [v for v in problem.variables if v.is_free]
+    suited = [v for v in free if all(sum(s.variables is v for s in f.slots) == 1 for f in groups)]
+    v = max(suited, key=problem.count, default=None)
+    if v is None or problem.portion is not None or sum(f.n for f in groups) > max_observations:
+        return None
+    is_simple = isinstance(v.manifold, Euclidean) and v.manifold.tangent <= MAX_TANGENT and not v.fixed.any()
+    is_group = problem.count(v) > 1 and len(free) > 1 and not v.bounds
+    return v if is_simple and is_group and not any(f.noise_is_known for f in groups) else None

@@ -197,6 +197,8 @@ class SearchRun:
         problem = balance.of(context.problem)
         engine = self.engine if problem is context.problem else self.engine_for(problem)
         engine = engine.under(kernels)
+        if best.is_marginal:
+            return engine, engine.evaluate(context.engine.rows(best.point)), best, noises_of(context, best)
         point = self._minimised(context, engine, best, kernels)
         at = context.engine.evaluate(engine.rows(point))
         best = evaluated(context, best.name, best.hypothesis, at, best.models, best.leverage)

@@ -73,7 +73,7 @@ class FromStart:
     """Cauchy descent from the initial values, with a width of half the median residual."""
 
     name: str = "from the start"
-    hypotheses: Sequence[Outliers] = (Outliers.NONE, *MIXED)
+    hypotheses: Sequence[Outliers] = MIXED
 
     def suits(self, context: SearchContext) -> bool:
         return True

@@ -11,6 +11,7 @@ from asker.engines.interface import Point
 from asker.search.context import SearchContext
 from asker.search.diagnosis import has_lost_a_variable
 from asker.search.generators import BlockMoves, Generator, least_squares
+from asker.search.independent_variables import marginalised, with_sample_evidence
 from asker.search.refinement import evaluated, gain_on_agreed, is_exact_minority, moved, refined
 from asker.search.state import Candidate, SearchState
 from asker.statistics.scale_mixture import Outliers
@@ -39,7 +40,7 @@ def search(
         if generator.name in state.finished or not generator.suits(context) or _is_decided(context, state):
             continue
         for k, point in enumerate(generator.starts(context, state)):
-            for hypothesis in generator.hypotheses:
+            for hypothesis in _hypotheses(context, generator):
                 start = f"{generator.name} {k + 1}, {hypothesis.name.lower()}"
                 if start not in state.finished and context.goes_on():
                     state = _with_start(context, state, start, generator.name, hypothesis, point, save)
@@ -49,6 +50,11 @@ def search(
         state = state.with_candidate("start", first, 0.0)
     best, *others = ranked(context, state.candidates)
     return [polished(context, best), *others], state
+
+
+def _hypotheses(context: SearchContext, generator: Generator) -> list[Outliers]:
+    """Return the hypotheses of a generator: single outliers decide only where there are few observations."""
+    return [h for h in generator.hypotheses if context.is_small or h is not Outliers.SPARSE]
 
 
 def with_background(context: SearchContext, state: SearchState) -> SearchState:
@@ -73,6 +79,7 @@ def _with_start(
     candidate = refined(context, candidate, lambda c: save(replace(state, under_way=(start, c))))
     if not context.goes_on():
         return replace(state, candidates=(*state.candidates, candidate))
+    candidate = with_sample_evidence(context, candidate)
     state = state.with_candidate(start, candidate, 10 * context.settings.gain_nats)
     least = tuple(context.least_variance)
     if state.background is not None and least != (state.background.least_variance or least):
@@ -103,23 +110,27 @@ def ranked(context: SearchContext, candidates: Sequence[Candidate]) -> list[Cand
 
 
 def _is_decided(context: SearchContext, state: SearchState) -> bool:
-    """Return whether no further candidate can win: a majority explains the data, and no variable is lost.
+    """Return whether no further candidate is expected to win.
 
-    In small problems all generators are cheap, and all are tried.
+    A majority explains the data, or the evidence exceeds what d unknowns may gain by chance, and no variable has fewer
+    inliers than others.  In small problems all generators are cheap, and all are tried.
     """
     if context.is_small or not state.candidates:
         return False
     best = ranked(context, state.candidates)[0]
-    return best.inlier_ratio > 0.5 and not has_lost_a_variable(context, best)
+    is_majority = min(best.inlier_ratio, best.support) > 0.5
+    is_decisive = is_majority or best.mixture_evidence > context.n_unknowns
+    return is_decisive and not has_lost_a_variable(context, best)
 
 
 def polished(context: SearchContext, best: Candidate) -> Candidate:
-    """Return the best candidate after block moves, as long as they raise its evidence."""
-    moves = BlockMoves(context)
+    """Return the best candidate after block moves, as long as they raise its evidence, and EM over inlier sets."""
+    moves, evidence = BlockMoves(context), best.evidence
+    best = evaluated(context, best.name, best.hypothesis, best.point, best.models, best.leverage)
     for seed in range(context.settings.max_move_rounds):
         point = moves(context, best, seed) if context.goes_on() else None
         new = best if point is None else moved(context, best, point)
         if not new.evidence > best.evidence + context.settings.gain_nats:
             break
         best = new
-    return replace(best, name=best.name)
+    return replace(marginalised(context, best), evidence=evidence)

@@ -13,8 +13,8 @@ class SearchSettings:
     alternative_nats: float = 5.0
     """Difference of evidence, in nats, below which a solution is not excluded: odds of 150, "very strong" evidence
     (Kass and Raftery: Bayes Factors, JASA 1995).  A minority of inliers must gain as much over all others."""
-    gain_nats: float = 0.01
-    """Gain of evidence, in nats, that is worth another round: a step of 0.14 standard errors along one direction."""
+    gain_nats: float = 0.05
+    """Gain of evidence, in nats, that is worth another round: a step of 0.3 standard errors along one direction."""
     tail_dofs: tuple[float, ...] = (inf, 4.0)
     """Degrees of freedom of inliers: Gaussian, or Student's t with ν = 4 (Lange, Little and Taylor, JASA 1989)."""
     background_dofs: tuple[float, ...] = (inf, 4.0, 1.0)
@@ -57,6 +57,16 @@ class SearchSettings:
     """Number of unknowns up to which iterations are so cheap that all generators are tried."""
     max_move_trials: int = 64
     """Number of subsets for each variable in a block move of a small problem; an eighth of it in larger ones."""
+    max_enumerated_observations: int = 30_000
+    """Number of observations up to which inlier sets are enumerated; copies take about six times the memory."""
+    enumeration_sample: int = 150
+    """Number of independent variables on which the evidence of near outliers is tested first."""
+    max_varied: int = 8
+    """Maximum number of observations of a variable in the enumeration: 2⁸ sets."""
+    least_set_ratio: float = 0.02
+    """Probability of a set relative to the likeliest one, below which it is omitted."""
+    max_enumeration_steps: int = 30
+    """Maximum number of EM steps with enumerated inlier sets."""
     max_move_rounds: int = 5
     """Maximum number of rounds of block moves."""
     exact_ratio: float = 1e-12

@@ -25,7 +25,13 @@ class Candidate:
     leverage: tuple[Floats, ...]
     """Degrees of freedom that the fit uses up in each observation."""
     evidence: float
-    """L in nats (`asker.statistics.scale_mixture`)."""
+    """L in nats (`asker.statistics.scale_mixture`), or from enumerated inlier sets, for all candidates alike."""
+    mixture_evidence: float = 0.0
+    """L of the mixtures by leverage, which is 0 if all observations are noise."""
+    support: float = 1.0
+    """Inlier ratio by which the evidence explains the data."""
+    is_marginal: bool = False
+    """True if the point is that of EM over inlier sets, which a descent under kernels would leave."""
 
     @property
     def inlier_ratio(self) -> float:

@@ -4,12 +4,11 @@ A variable with d unknowns uses up d degrees of freedom of its observations, in 
 
     h = Σ w d / (p Σ w)        over the variables of the observation; Σ w over the observations of the variable
 
-This is exact where the observations of a variable are alike and variables share no factors, and has the right total
-otherwise.  `asker.uncertainty.leverage` has the exact leverage, which needs an inverse.
+It is at most p, as for a variable with fewer observations than it needs.  It is exact where the observations of a
+variable are alike and variables share no factors.  `asker.uncertainty.leverage` has the exact leverage, which needs an inverse.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,17 +46,11 @@ def remaining_fractions(
             number = np.bincount(index, precision * w * f.residual_size, minlength=len(v))
             totals[v] = totals.get(v, 0.0) + number
     totals = {v: sums.by_variable(v, numbers) for v, numbers in totals.items()}
-    remaining: list[Any] = []
+    remaining = []
     for f, slots, w, precision in zip(factors, free, weights, precisions, strict=True):
         used = np.zeros(f.n)
         for v, index in slots:
             share = np.where(v.fixed, 0.0, v.manifold.tangent / np.maximum(totals[v], NEGLIGIBLE))
-            used += w * np.minimum(precision * share[index], 1.0)
-        remaining.append(1 - used)
-    clipped = [np.clip(x, 0.0, 1.0) for x in remaining]
-    counts = [
-        (float((f.residual_size * w) @ x), float((f.residual_size * w) @ y))
-        for f, w, x, y in zip(factors, weights, remaining, clipped, strict=True)
-    ]
-    exact, counted = sums.of(sum(x for x, _ in counts), sum(y for _, y in counts))
-    return [x * (max(exact, 0.0) / max(counted, NEGLIGIBLE)) for x in clipped]
+            used += np.minimum(precision * w * share[index], 1.0)
+        remaining.append(np.maximum(1 - used, 0.0))
+    return remaining

@@ -35,6 +35,8 @@ TINY = 1e-300
 """Lower bound of variances, against division by 0."""
 LOGIT_RANGE = 700.0
 """Range of log odds in which exp neither overflows nor underflows."""
+MAX_EXTRAPOLATION = 4.0
+"""Maximum step length of SQUAREM, in steps of the iteration."""
 MIN_DEGREES_OF_FREEDOM = 1e-9
 """Lower bound of sums of degrees of freedom, against division by 0."""
 
@@ -175,12 +177,17 @@ def fit(of: Residuals, first: ScaleMixture, rtol: float, max_steps: int) -> Scal
     for _ in range(0, max_steps, 3):
         one = step(at)
         two = step(one)
-        r, v = one - at, two - 2 * one + at
         if np.abs(two - one).max() < rtol:
             return model_at(two)
-        length = min(-sqrt(float(r @ r) / max(float(v @ v), TINY)), -1.0)
-        at = step(bounded(at - 2 * max(length, -4.0) * r + max(length, -4.0) ** 2 * v))
+        at = step(bounded(squarem(at, one, two)))
     return model_at(at)
+
+
+def squarem(x: Floats, one: Floats, two: Floats) -> Floats:
+    """Return the extrapolation of two steps of a fixed-point iteration from x, of at most four times their length."""
+    r, v = one - x, two - 2 * one + x
+    length = min(sqrt(float(r @ r) / max(float(v @ v), TINY)), MAX_EXTRAPOLATION)
+    return x + 2 * max(length, 1.0) * r + max(length, 1.0) ** 2 * v
 
 
 def best_fit(
