@@ -20,8 +20,8 @@ from asker.io.log import log, spoken
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.search.driver import Search, SearchRun
-from asker.solver.doubts import Doubt
 from asker.solver.checkpoint import Checkpoint, ProgressFile
+from asker.solver.doubts import Doubt
 from asker.solver.initial_values import Start, rows_to_start
 from asker.solver.iteration import CurrentIteration
 from asker.solver.loop import OnIteration, SolveLoop, result_of
@@ -131,9 +131,8 @@ def solve(
     if on_iteration is not None:
         check_function("on_iteration", on_iteration)
     _check_checkpoint(checkpoint, every)
-    is_default = strategy is None or isinstance(strategy, Search)
-    chosen = _default_strategy(problem) if is_default else strategy
     method = strategy if isinstance(strategy, Search) else Search()
+    chosen = _default_strategy(problem) if strategy is None or isinstance(strategy, Search) else strategy
     run = _Run(begin, chosen, limits, _logged(on_iteration), checkpoint, every, method)
     with team_of(threads), spoken(verbose), SignalsInterrupt(signal.SIGINT):
         make = partial(
@@ -144,8 +143,8 @@ def solve(
             relative_damping=relative_damping,
         )
         machine = make(problem)
-        method = run.method if estimates_noise else run.strategy
-        log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, method)
+        used = run.method if estimates_noise else run.strategy
+        log.info("%s on engine %s by %s: %s", problem, machine.name, machine.linear_solver, used)
         point = machine.start() if start is None else machine.evaluate(rows_to_start(problem, start))
         _check_start(machine, point)
         result = run.search(machine, point, make) if estimates_noise else run.minimise(machine, point)

@@ -6,7 +6,7 @@ import pytest
 import asker
 from asker.problem.problem import Portion
 from asker.problem.reductions import ALONE, Sums
-from asker.statistics.coincidence import Seen, chances
+from asker.uncertainty.coincidence import Seen, chances
 from asker.statistics.diagnostics import Support
 from asker.statistics.inliers import classify
 from asker.statistics.scale import estimate

@@ -10,7 +10,7 @@ from asker.engines.cpu.engine import CpuEngine
 from asker.engines.validity import squares
 from asker.engines.xla.engine import XlaEngine
 from asker.search.evidence import likelihood
-from asker.statistics.coincidence import rightness
+from asker.uncertainty.coincidence import rightness
 from asker.statistics.scale import estimate
 from asker.strategies.strategy import cost, omega
 from search_problems import circle_problem, off_circle

@@ -14,7 +14,7 @@ from asker.geometry.manifolds import Euclidean
 from asker.kernels.kernels import Kernel, Quadratic
 from asker.problem.problem import Problem
 from asker.problem.variables import Variables
-from asker.search.duplicates import first_copies
+from asker.search.data_checks import first_copies
 from asker.search.settings import SearchSettings
 from asker.search.state import Background
 from asker.statistics.leverage import remaining_fractions
@@ -23,6 +23,8 @@ from asker.strategies.strategy import Strategy
 from asker.uncertainty.covariance import linear_model
 
 Floats = NDArray[np.float64]
+DAMPING, LINEAR_DAMPING = 1e-3, 1e-9
+"""λ at the start of a descent; a step of a linear problem needs none."""
 MAX_TANGENT = 6
 """Maximum number of unknowns of an independent variable."""
 Models = Sequence[ScaleMixture | None]
@@ -38,9 +40,7 @@ LEAST_WEIGHT = 1e-12
 class SearchContext:
     """One problem on an engine, with the knowledge that all candidates share."""
 
-    def __init__(
-        self, engine: Engine, start: Point, settings: SearchSettings, run: Run, goes_on: Callable[[], bool]
-    ):
+    def __init__(self, engine: Engine, start: Point, settings: SearchSettings, run: Run, goes_on: Callable[[], bool]):
         """
         Parameters
         ----------
@@ -66,6 +66,8 @@ class SearchContext:
         self.p = [f.residual_size for f in problem.factors]
         self.n_unknowns = problem.n_unknowns
         self.has_few_unknowns = self.n_unknowns <= settings.max_subset_unknowns
+        self.damping = LINEAR_DAMPING if problem.is_linear else DAMPING
+        """λ at the start of a descent."""
         self.is_small = self.n_unknowns <= settings.max_small_unknowns
         look = self.has_few_unknowns
         self.unique = [first_copies(f) if look and k in self.estimated else None for k, f in enumerate(problem.factors)]
@@ -110,8 +112,9 @@ class SearchContext:
         self.reference_variance = [max(x, TINY) for x in found.variances]
         least = [self.settings.exact_ratio**2 * x for x in self.reference_variance]
         self.least_variance = list(found.least_variance or least)
-        dofs, each = self.settings.background_dofs, zip(
-            self.all_squares(found.point), found.leverage, self.p, strict=True
+        dofs, each = (
+            self.settings.background_dofs,
+            zip(self.all_squares(found.point), found.leverage, self.p, strict=True),
         )
         self.log_background = [
             background(u, h, p, dofs, self.sums) if k in self.estimated else np.zeros(len(u))

@@ -9,7 +9,7 @@ from asker.engines.interface import Point
 from asker.engines.inverse_blocks import SingularError
 from asker.problem.variables import Variables
 from asker.search.context import SearchContext
-from asker.search.degeneracy import Dependence, is_degenerate
+from asker.search.data_checks import Dependence, is_degenerate
 from asker.search.refinement import gain_on_agreed, inlier_masks, is_exact_minority
 from asker.search.state import Candidate
 from asker.solver.doubts import Doubt

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import sqrt
+from math import isfinite, sqrt
 
 import numpy as np
 
@@ -14,17 +14,14 @@ from asker.kernels.efficiency import efficient_width
 from asker.kernels.kernels import Cauchy, Kernel
 from asker.problem.by_group import Groups
 from asker.problem.problem import Problem
-from asker.search.checkpoint import SearchCheckpoint, SearchSnapshot
 from asker.search.context import SearchContext
-from asker.search.degeneracy import Dependence
-from asker.search.descent import MixtureDescent
+from asker.search.data_checks import Dependence
 from asker.search.diagnosis import alternatives_of, doubts_of
 from asker.search.generators import GENERATORS, SMALLEST_WIDTH, Generator, mixture_kernels
-from asker.search.group_balance import Balance
-from asker.search.refinement import evaluated, inlier_masks
+from asker.search.refinement import MixtureDescent, evaluated, inlier_masks
 from asker.search.search import search
 from asker.search.settings import SearchSettings
-from asker.search.state import Candidate, SearchState
+from asker.search.state import Candidate, SearchCheckpoint, SearchSnapshot, SearchState
 from asker.solver.doubts import Alternative
 from asker.solver.iteration import CurrentIteration, by_factor, values_at
 from asker.solver.loop import OnIteration, SolveLoop, result_of
@@ -42,6 +39,39 @@ RTOL = 1e-6
 """Relative difference of a variance from its lower bound, below which it is the bound."""
 LIMITS = (Status.TIME_LIMIT, Status.STOPPED, Status.INTERRUPTED)
 """Reasons for which no further descent begins."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Factors by which the residuals of each group are multiplied in the final solve, from their noise.
+
+    Observations with noise σ count as 1/σ² (Aitken, Proceedings of the Royal Society of Edinburgh 1936).  A group under
+    a kernel of the user counts as it is stated: beside one, every other group is in units of its σ.  Without one only
+    ratios matter, and the largest group counts as it is.
+    """
+
+    multipliers: tuple[float, ...]
+
+    @staticmethod
+    def by_noise(problem: Problem, sigmas: Sequence[float]) -> "Balance":
+        """Return the balance for these noise scales; groups of unknown scale or noise 0 count as the largest."""
+        estimated = [k for k, f in enumerate(problem.factors) if not f.noise_is_known]
+        usable = [k for k in estimated if isfinite(sigmas[k]) and sigmas[k] > 0]
+        has_fixed = any(f.noise_is_known and f.n for f in problem.factors)
+        if not usable or (len(estimated) == 1 and not has_fixed):
+            return Balance((1.0,) * len(problem.factors))
+        sizes = problem.n_observations
+        largest = max(usable, key=lambda k: sizes[k] * problem.factors[k].residual_size)
+        unit = 1.0 if has_fixed else sigmas[largest]
+        scales = [sigmas[k] if k in usable else unit for k in range(len(sigmas))]
+        return Balance(tuple(unit / s if k in estimated else 1.0 for k, s in enumerate(scales)))
+
+    def of(self, problem: Problem) -> Problem:
+        """Return the same problem with balanced groups."""
+        if all(m == 1 for m in self.multipliers):
+            return problem
+        pairs = zip(problem.factors, self.multipliers, strict=True)
+        return problem.with_factors([f if m == 1 else f.balanced(m) for f, m in pairs])
 
 
 @dataclass(frozen=True)
@@ -204,9 +234,7 @@ class SearchRun:
         best = evaluated(context, best.name, best.hypothesis, at, best.models, best.leverage)
         return engine, point, best, noises_of(context, best)
 
-    def _minimised(
-        self, context: SearchContext, engine: Engine, best: Candidate, kernels: Sequence[Kernel]
-    ) -> Point:
+    def _minimised(self, context: SearchContext, engine: Engine, best: Candidate, kernels: Sequence[Kernel]) -> Point:
         """Return the minimum under the final kernels; observations that are impossible do not count."""
         start = engine.evaluate(context.engine.rows(best.point))
         if not self.goes_on():

@@ -28,7 +28,7 @@ MIXED = (Outliers.SPARSE, Outliers.CLUTTER)
 """Hypotheses of a start that may have outliers."""
 MAX_ODDS = 14.0
 """Largest log density of inliers over outliers in the kernel of moves, an integer, since each one is compiled."""
-SMALLEST_WIDTH = 1e-150
+SMALLEST_WIDTH = 1e-140
 """Width of a kernel if all residuals are 0."""
 SMOOTHING = 0.03
 """Width of the pseudo-Huber kernel of least absolute deviations, in median residual norms."""
@@ -186,26 +186,31 @@ def least_squares(context: SearchContext) -> Background:
 
     The scales of several groups are variance components: σ² = Σu/Σ(p − h) at the solution with weights 1/σ² (Förstner,
     Allgemeine Vermessungs-Nachrichten 1979).  Residuals that are 0 because the start interpolates them have h = p, and
-    so carry no information on σ.
+    so carry no information on σ.  A linear problem has no start: its least-squares solution takes the place.
     """
     settings, problem = context.settings, context.problem
-    n = settings.max_first_iterations if context.is_small else settings.max_background_iterations
-    first = cauchy_descent(context, context.start, FromStart.name)
-    point, variances = context.start if context.is_small else first, _initial_variances(context)
+    begins_at_start = context.is_small or problem.is_linear
+    n = settings.max_first_iterations if begins_at_start else settings.max_background_iterations
+    first = context.start if problem.is_linear else cauchy_descent(context, context.start, FromStart.name)
+    point, variances = context.start if begins_at_start else first, _initial_variances(context)
     h = context.even_leverage()
-    has_one_scale = len(context.estimated) == 1 and all(k is None or not f.n for k, f in zip(
-        context.fixed_kernels, problem.factors, strict=True))
+    has_one_scale = len(context.estimated) == 1 and all(
+        k is None or not f.n for k, f in zip(context.fixed_kernels, problem.factors, strict=True)
+    )
     for _ in range(settings.max_variance_rounds):
         before = list(variances)
         q = context.for_solve([np.full(f.n, 1 / s) for f, s in zip(problem.factors, variances, strict=True)])
-        point = context.run(context.engine, Weighted(q), point, n, "least squares")
+        point = context.run(context.engine, Weighted(q, context.damping), point, n, "least squares")
         h = context.leverage(point, _precisions(context, point, variances))
         for k in context.estimated:
-            total, left = context.sums.of(float(context.all_squares(point)[k].sum()), float((context.p[k] - h[k]).sum()))
+            total, left = context.sums.of(
+                float(context.all_squares(point)[k].sum()), float((context.p[k] - h[k]).sum())
+            )
             variances[k] = max(total / max(left, 1e-3), TINY)
         ratios = [abs(log(variances[k] / before[k])) for k in context.estimated]
         if has_one_scale or max(ratios, default=0.0) < 0.1:
             break
+    first = cauchy_descent(context, point, FromStart.name) if problem.is_linear else first
     return Background(first, point, h, tuple(variances))
 
 
@@ -264,9 +269,9 @@ def _weighted_descent(
     """Return the end of a descent under kernels with one factor for each group."""
     engine, n = context.engine.under(kernels), context.settings.max_first_iterations
     if len(q) == 1:
-        return context.run(engine, IRLS(), start, n, name)
+        return context.run(engine, IRLS(context.damping), start, n, name)
     factors = context.for_solve([np.full(f.n, x) for f, x in zip(context.problem.factors, q, strict=True)])
-    return context.run(engine, Weighted(factors), start, n, name)
+    return context.run(engine, Weighted(factors, context.damping), start, n, name)
 
 
 class BlockMoves:
@@ -302,7 +307,9 @@ def mixture_kernels(context: SearchContext, candidate: Candidate) -> list[Kernel
             continue
         density = context.sums.median(np.exp(context.log_background[k]))
         ratio = min(max(model.inlier_ratio, 1e-6), 1 - 1e-6)
-        odds = log(ratio / (1 - ratio)) - context.p[k] * (0.5 * log(2 * np.pi * model.variance) + log(max(density, TINY)))
+        odds = log(ratio / (1 - ratio)) - context.p[k] * (
+            0.5 * log(2 * np.pi * model.variance) + log(max(density, TINY))
+        )
         c = min(max(round(odds), 1.0), MAX_ODDS)
         kernels.append(Mixture(sqrt(2 * c * max(model.variance, TINY)), float(c)))
     return kernels

@@ -66,7 +66,7 @@ class Copies(NamedTuple):
 
 
 def with_sample_evidence(context: SearchContext, candidate: Candidate) -> Candidate:
-    """Return a candidate with the evidence of enumerated inlier sets, of a sample in the proportion of all variables."""
+    """Return a candidate with the evidence of enumerated inlier sets, extrapolated from a sample of the variables."""
     v = context.independent
     if v is None:
         return replace(candidate, mixture_evidence=candidate.evidence)
@@ -191,7 +191,8 @@ class InlierSets:
         settings, counts = self.context.settings, np.diff(self.touching.ptr)
         light = np.flatnonzero((counts > 1) & (counts <= settings.max_varied))
         light = light if len(light) else np.flatnonzero(counts > 1)
-        starts, size = (self.models, self._halves()), settings.enumeration_sample
+        starts: list[tuple[ScaleMixture | None, ...]] = [self.models, self._halves()]
+        size = settings.enumeration_sample
         while True:
             some = light[:: max(len(light) // size, 1)]
             fits = [self._on_sample(start, some) for start in starts]
@@ -204,7 +205,7 @@ class InlierSets:
             price = log(n) * sum(model is not None for model in one) + settings.alternative_nats  # S² and π: ½ log n
             if not 0 < gain < price or len(some) == len(light):
                 break
-            starts, size = (models,), 2 * size
+            starts, size = [models], 2 * size
         self.models, self.outliers = models, outliers
         self.sample_evidence = max(with_two, with_one) * (len(self.u) / n)
         return gain > price
@@ -254,7 +255,7 @@ class InlierSets:
         parts, n = [], 0
         for some, at in self._batches():
             part = self._of(at, self.models, self.outliers, settings.max_varied)
-            which, number = np.nonzero(part.P >= settings.least_set_ratio * part.P.max(axis=1, keepdims=True))
+            which, number = np.nonzero(settings.least_set_ratio * part.P.max(axis=1, keepdims=True) <= part.P)
             P = part.P[which, number]
             P = P / np.bincount(which, P, minlength=len(some))[which]
             group, sets = self.touching.group[at[which]], part.sets[which, number]
@@ -266,7 +267,7 @@ class InlierSets:
         return Copies(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
     def _moved(self, copies: Copies) -> Rows:
-        """Return the rows of all variables after a step, on the processor: the number of copies changes every time."""  # (3)
+        """Return the rows of all variables after a step, on the CPU: the number of copies changes every time."""  # (3)
         theta, variables = self.context.engine.rows(self.at), self.problem.variables
         instead = {v: with_rows(v, rows, v.fixed) for v, rows in zip(variables, theta, strict=True)}
         instead[self.v] = with_rows(self.v, copies.rows, np.zeros(len(copies.rows), bool))

@@ -4,20 +4,22 @@ Algorithm   (1) fit the mixture of every group and compute the leverage, until t
                 something, since a stale leverage would let minorities win
             (2) descend on the likelihood with the mixture and the leverage fixed
             (3) back to (1) until the evidence rises by less than `gain_nats`
-Exact       Where the inliers fit exactly because the data are rounded (`asker.search.quantization`), the scale is at
+Descent     Levenberg-Marquardt on the likelihood: w = posterior · tail / s², solve (Σ w JᵀJ + λ diag) δ = −Σ w Jᵀr,
+            accept if the likelihood rises
+Exact       Where the inliers fit exactly because the data are rounded (`asker.search.data_checks`), the scale is at
             least that of rounding, for all candidates.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import log
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.engines.interface import Point
+from asker.engines.interface import Engine, Model, Point
 from asker.search.context import Leverage, Models, SearchContext
-from asker.search.descent import MixtureDescent
-from asker.search.quantization import rounding
+from asker.search.data_checks import rounding
 from asker.search.state import Candidate
 from asker.statistics.noise import rounding_variance
 from asker.statistics.scale_mixture import (
@@ -29,10 +31,34 @@ from asker.statistics.scale_mixture import (
     evidence,
     posterior,
 )
+from asker.strategies.strategy import ROUNDING, S, State, attempt, lowered, refused
 
 Mask = NDArray[np.bool_]
 GOLDEN = (5**0.5 - 1) / 2
 """Golden ratio, whose multiples sample observations without a pattern."""
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureDescent:
+    """Descent on the negative log likelihood, which is the cost of its states."""
+
+    context: SearchContext
+    models: Models
+    leverage: Leverage
+    damping: float = 1e-3
+    """λ at the start."""
+
+    def init(self, engine: Engine, start: Point, max_iterations: int) -> State:
+        return State(start, self.context.cost(start, self.models, self.leverage), self.damping)
+
+    def step(self, engine: Engine, state: S) -> S:
+        w = self.context.for_solve(self.context.weights(state.point, self.models, self.leverage))  # (1)
+        trial = attempt(engine, state.point, Model(w, None, w), state.damping)  # (2)
+        cost = float("nan") if trial is None else self.context.cost(trial, self.models, self.leverage)
+        if trial is None or not cost < state.cost:  # (3)
+            at_rest = cost - state.cost <= ROUNDING * abs(state.cost)
+            return replace(refused(state, cost, trial), at_rest=at_rest)
+        return replace(state, point=trial, cost=cost, damping=lowered(state.damping), accepted=True, at_rest=False)
 
 
 def evaluated(
@@ -53,7 +79,11 @@ def evaluated(
             break
     assert models is not None
     candidate = Candidate(name, hypothesis, point, tuple(models), h, evidence_of(context, point, models, h))
-    return evaluated(context, name, hypothesis, point, None, h) if _raises_least_variance(context, candidate) else candidate
+    return (
+        evaluated(context, name, hypothesis, point, None, h)
+        if _raises_least_variance(context, candidate)
+        else candidate
+    )
 
 
 def fitted(
@@ -149,7 +179,7 @@ def improved(context: SearchContext, candidate: Candidate) -> Candidate:
     """Return the candidate after one descent and one fit."""
     if not context.goes_on():
         return candidate
-    descent = MixtureDescent(context, candidate.models, candidate.leverage)
+    descent = MixtureDescent(context, candidate.models, candidate.leverage, context.damping)
     n = context.settings.max_descent_iterations
     point = context.run(context.engine, descent, candidate.point, n, candidate.name)  # (2)
     return evaluated(context, candidate.name, candidate.hypothesis, point, candidate.models, candidate.leverage)

@@ -74,12 +74,16 @@ def _with_start(
     save: Save,
 ) -> SearchState:
     """Return the state after the refinement of one start."""
-    is_resumed = state.under_way is not None and state.under_way[0] == start
-    candidate = state.under_way[1] if is_resumed else evaluated(context, name, hypothesis, point)
+    if state.under_way is not None and state.under_way[0] == start:
+        candidate = state.under_way[1]
+    else:
+        candidate = evaluated(context, name, hypothesis, point)
     candidate = refined(context, candidate, lambda c: save(replace(state, under_way=(start, c))))
     if not context.goes_on():
         return replace(state, candidates=(*state.candidates, candidate))
-    candidate = with_sample_evidence(context, candidate)
+    candidate = replace(candidate, mixture_evidence=candidate.evidence)
+    if not _is_decisive(context, candidate):
+        candidate = with_sample_evidence(context, candidate)
     state = state.with_candidate(start, candidate, 10 * context.settings.gain_nats)
     least = tuple(context.least_variance)
     if state.background is not None and least != (state.background.least_variance or least):
@@ -99,13 +103,13 @@ def ranked(context: SearchContext, candidates: Sequence[Candidate]) -> list[Cand
     as in robust regression.  The difference must exceed what d fitted unknowns gain by chance, d/2.
     """
     nats = context.settings.alternative_nats
-    order = sorted(candidates, key=lambda c: (is_exact_minority(context, c), -c.evidence))
+    order = sorted(candidates, key=lambda c: (not _is_decisive(context, c), is_exact_minority(context, c), -c.evidence))
     best = order[0]
     for other in order[1:]:
         is_possible = other.evidence > best.evidence - nats and other.inlier_ratio > 0.5
-        if is_possible and not is_exact_minority(context, other):
-            if gain_on_agreed(context, best, other) > nats + context.n_unknowns / 2:
-                return [other, *(c for c in order if c is not other)]
+        is_possible &= not is_exact_minority(context, other)
+        if is_possible and gain_on_agreed(context, best, other) > nats + context.n_unknowns / 2:
+            return [other, *(c for c in order if c is not other)]
     return order
 
 
@@ -119,8 +123,13 @@ def _is_decided(context: SearchContext, state: SearchState) -> bool:
         return False
     best = ranked(context, state.candidates)[0]
     is_majority = min(best.inlier_ratio, best.support) > 0.5
-    is_decisive = is_majority or best.mixture_evidence > context.n_unknowns
-    return is_decisive and not has_lost_a_variable(context, best)
+    return (is_majority and not has_lost_a_variable(context, best)) or _is_decisive(context, best)
+
+
+def _is_decisive(context: SearchContext, candidate: Candidate) -> bool:
+    """Return whether the evidence exceeds what d unknowns may gain by chance, and no variable is lost."""
+    exceeds = candidate.mixture_evidence > context.n_unknowns
+    return exceeds and not context.is_small and not has_lost_a_variable(context, candidate)
 
 
 def polished(context: SearchContext, best: Candidate) -> Candidate:

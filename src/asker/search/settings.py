@@ -61,8 +61,8 @@ class SearchSettings:
     """Number of observations up to which inlier sets are enumerated; copies take about six times the memory."""
     enumeration_sample: int = 150
     """Number of independent variables on which the evidence of near outliers is tested first."""
-    max_varied: int = 8
-    """Maximum number of observations of a variable in the enumeration: 2⁸ sets."""
+    max_varied: int = 6
+    """Maximum number of observations of a variable in the enumeration: 2⁶ sets."""
     least_set_ratio: float = 0.02
     """Probability of a set relative to the likeliest one, below which it is omitted."""
     max_enumeration_steps: int = 30

@@ -1,12 +1,21 @@
-"""Candidates of the search and its state: frozen data, which a checkpoint stores as they are."""
+"""Candidates of the search and its state: frozen data, which a checkpoint stores as they are.
 
-from dataclasses import dataclass, field, replace
+A search that was killed continues from its last state: finished starts are omitted, and the candidate under way is
+refined further.  Every step is a pure function of the state, so that the result is the same.
+"""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asker.engines.interface import Point
+from asker.io.npz import Tree
+from asker.solver.checkpoint import Checkpoint, Reader, Writer
+from asker.solver.result import Iteration
 from asker.statistics.scale_mixture import Outliers, ScaleMixture
+from asker.strategies.strategy import State
 
 Floats = NDArray[np.float64]
 
@@ -76,3 +85,95 @@ class SearchState:
         )
         candidates = (*self.candidates, candidate) if is_new else self.candidates
         return replace(self, candidates=candidates, finished=(*self.finished, start), under_way=None)
+
+
+@dataclass
+class SearchSnapshot:
+    """State and history of a search."""
+
+    state: SearchState
+    history: list[Iteration]
+    seconds: float
+
+
+class SearchCheckpoint(Checkpoint):
+    """Checkpoint file of a search."""
+
+    def write(self, snapshot: Any) -> None:
+        """Write a `SearchSnapshot` atomically."""
+        writer = Writer(self.engine)
+        state = snapshot.state
+        under_way = state.under_way
+        tree = {
+            "seconds": snapshot.seconds,
+            "history": [writer.encode(asdict(line)) for line in snapshot.history],
+            "background": state.background and _encoded_background(state.background, writer),
+            "candidates": [_encoded(candidate, writer) for candidate in state.candidates],
+            "finished": list(state.finished),
+            "under_way": under_way and [under_way[0], _encoded(under_way[1], writer)],
+        }
+        self.write_tree(tree, writer)
+
+    def read_search(self, start: State) -> SearchSnapshot | None:
+        """Return the snapshot of the file, None if there is no file; `start` has the cost at the start."""
+        content = self.read_tree(start)
+        if content is None:
+            return None
+        tree, reader = content
+        with self.faults_told():
+            history = [Iteration(**reader.decode(line)) for line in tree["history"]]
+            self.check_cost("start", history[0].cost, start.cost, start)
+            under_way = tree["under_way"]
+            state = SearchState(
+                background=tree["background"] and _decoded_background(tree["background"], reader),
+                candidates=tuple(_decoded(item, reader) for item in tree["candidates"]),
+                finished=tuple(tree["finished"]),
+                under_way=under_way and (under_way[0], _decoded(under_way[1], reader)),
+            )
+            snapshot = SearchSnapshot(state, history, tree["seconds"])
+        self.continues(history)
+        return snapshot
+
+
+def _encoded(candidate: Candidate, writer: Writer) -> Tree:
+    models = [model and asdict(replace(model, outliers=model.outliers.name)) for model in candidate.models]  # type: ignore[arg-type]
+    return {
+        "name": candidate.name,
+        "hypothesis": candidate.hypothesis.name,
+        "point": writer.encode(candidate.point),
+        "models": models,
+        "leverage": [writer.encode(np.asarray(h)) for h in candidate.leverage],
+        "evidence": candidate.evidence,
+    }
+
+
+def _decoded(tree: Tree, reader: Reader) -> Candidate:
+    models = [item and ScaleMixture(**{**item, "outliers": Outliers[item["outliers"]]}) for item in tree["models"]]
+    name, hypothesis, evidence = str(tree["name"]), Outliers[tree["hypothesis"]], float(tree["evidence"])
+    return Candidate(
+        name, hypothesis, reader.decode(tree["point"]), tuple(models), _arrays(tree["leverage"], reader), evidence
+    )
+
+
+def _encoded_background(background: Background, writer: Writer) -> Tree:
+    return {
+        "first": writer.encode(background.first),
+        "point": writer.encode(background.point),
+        "leverage": [writer.encode(np.asarray(h)) for h in background.leverage],
+        "variances": list(background.variances),
+        "least_variance": list(background.least_variance),
+    }
+
+
+def _decoded_background(tree: Tree, reader: Reader) -> Background:
+    variances, least = tuple(map(float, tree["variances"])), tuple(map(float, tree["least_variance"]))
+    first, point = reader.decode(tree["first"]), reader.decode(tree["point"])
+    return Background(first, point, _arrays(tree["leverage"], reader), variances, least)
+
+
+def _arrays(items: list[Tree], reader: Reader) -> tuple[Floats, ...]:
+    """Return the arrays of all factor groups, after a check of their lengths."""
+    found = tuple(reader.decode(item) for item in items)
+    if [len(x) for x in found] != [f.n for f in reader.engine.problem.factors]:
+        raise ValueError(f"arrays of {[len(x) for x in found]} observations")
+    return found

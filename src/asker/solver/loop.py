@@ -173,7 +173,7 @@ class SolveLoop:
 
 def result_of(
     engine: Engine,
-    strategy: Strategy,
+    strategy: object,
     loop: SolveLoop,
     status: Status,
     analysis: Analysis,

@@ -13,12 +13,11 @@ from asker.io.npz import read_npz, write_npz
 from asker.problem.by_group import Groups, count
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
+from asker.solver.doubts import Alternative
 from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
-from asker.solver.doubts import Alternative
 from asker.statistics.inliers import Classified, classify, inflection, squares
 from asker.statistics.noise import Noise, estimate
-from asker.strategies.strategy import Strategy
 from asker.version import __version__
 
 T = TypeVar("T")
@@ -108,7 +107,7 @@ class Result:
     """Masks of the observations with positive weight.  All others are excluded from every statistic."""
     seconds: dict[str, float]
     """Time spent in `evaluate`, `linearise` and `solve` (with its parts `assemble` and `factorise`), and in `total`."""
-    strategy: Strategy | str
+    strategy: object
     """Strategy with its settings; its text in a loaded result."""
     engine: str
     linear_solver: str

@@ -95,9 +95,7 @@ def marginal(
     e = u[:, None] + 2 * delta @ np.swapaxes(of.Jr, 1, 2) + (outer + inverse.reshape(n, -1, d * d)) @ across
     inlier = P[..., None] * sets
     evidence, outlier = (largest + np.log(total))[:, 0], P[..., None] - inlier
-    return Marginal(
-        inlier.sum(axis=1), evidence, (inlier * e).sum(axis=1), (outlier * e).sum(axis=1), P, sets, delta
-    )
+    return Marginal(inlier.sum(axis=1), evidence, (inlier * e).sum(axis=1), (outlier * e).sum(axis=1), P, sets, delta)
 
 
 def _sets(last: Floats, k: int) -> Floats:

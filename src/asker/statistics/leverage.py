@@ -5,10 +5,12 @@ A variable with d unknowns uses up d degrees of freedom of its observations, in 
     h = Σ w d / (p Σ w)        over the variables of the observation; Σ w over the observations of the variable
 
 It is at most p, as for a variable with fewer observations than it needs.  It is exact where the observations of a
-variable are alike and variables share no factors.  `asker.uncertainty.leverage` has the exact leverage, which needs an inverse.
+variable are alike and variables share no factors.  `asker.uncertainty.leverage` has the exact one,
+which needs an inverse.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +41,7 @@ def remaining_fractions(
         1/σ² of each factor group, up to a common factor; by default all alike.
     """
     precisions = precisions if precisions is not None else [1.0] * len(factors)
-    totals: dict[Variables, Floats] = {}
+    totals: dict[Variables, Any] = {}
     free = [[(s.variables, s.index) for s in f.slots if s.variables.is_free] for f in factors]
     for f, slots, w, precision in zip(factors, free, weights, precisions, strict=True):
         for v, index in slots:

@@ -53,7 +53,7 @@ class Noise:
     n_spare: float
     """Degrees of freedom of σ: number of residual components of the inliers minus those that the fit uses up."""
     rounding: float = 0.0
-    """Quantization step of the data if many of them fit exactly (`asker.search.quantization`), else 0; σ is at least
+    """Quantization step of the data if many of them fit exactly (`asker.search.data_checks`), else 0; σ is at least
     the standard deviation of rounding."""
     tail_dof: float = inf
     """Degrees of freedom of Student's distribution if the inliers have heavy tails; infinite for Gaussian noise."""
@@ -104,14 +104,13 @@ def estimate(factors: Sequence[Factors], u: Sequence[Floats], sums: Sums = ALONE
     means = [sums.mean(x) for x in u]
     squares = [1.0 if isnan(m) else max(m / f.residual_size, TINY) for f, m in zip(factors, means, strict=True)]
     models: list[ScaleMixture] = []
+    known: list[ScaleMixture | None] = [None] * len(factors)
     h: list[Floats] = [np.zeros(f.n) for f in factors]
     for _ in range(FIT_ROUNDS):
         before = models
         groups = [_residuals(f, x, used, Q, sums) for f, x, used, Q in zip(factors, u, h, squares, strict=True)]
-        models = [
-            _fitted(group, Q, model)
-            for group, Q, model in zip(groups, squares, before or [None] * len(groups), strict=True)
-        ]
+        models = [_fitted(group, Q, model) for group, Q, model in zip(groups, squares, known, strict=True)]
+        known = list(models)
         precisions = [1 / model.variance for model in models]
         w = [posterior(model, group) for model, group in zip(models, groups, strict=True)]
         kept = remaining_fractions(factors, w, sums, precisions)

@@ -166,9 +166,7 @@ def fit(of: Residuals, first: ScaleMixture, rtol: float, max_steps: int) -> Scal
     def step(at: Floats) -> Floats:
         model = model_at(at)
         q = posterior(model, of)
-        total, counted, n_in = of.sums.of(
-            float(np.sum(q * _tail(model, of) * u)), float(q @ of.m), float(q.sum())
-        )
+        total, counted, n_in = of.sums.of(float(np.sum(q * _tail(model, of) * u)), float(q @ of.m), float(q.sum()))
         variance = max(total, TINY) / max(counted, MIN_DEGREES_OF_FREEDOM)
         return bounded(np.array([log(variance), log(max(n_in, TINY) / max(n - n_in, TINY)) if has_outliers else 0.0]))
 

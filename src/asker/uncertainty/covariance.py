@@ -23,7 +23,7 @@ from asker.problem.by_group import Groups
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
-from asker.statistics.coincidence import Seen, chances
+from asker.uncertainty.coincidence import Seen, chances
 from asker.uncertainty.gauge import RelativeInverse, datum_projection
 from asker.uncertainty.information import (
     common_factor,
@@ -332,7 +332,7 @@ class Uncertainty:
     def chance(self, what: Selection) -> Floats:
         """Return the probability that the inliers of each variable agree by accident, (n,); 0 for fixed variables.
 
-        See `asker.statistics.coincidence`.
+        See `asker.uncertainty.coincidence`.
         """
         v, i = self._select(what)
         return np.where(v.fixed, 0.0, self._chances.get(v, 0.0))[i]

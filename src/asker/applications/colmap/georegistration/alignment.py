@@ -270,7 +270,9 @@ def _problem(
 def _factors(made: ColmapProblem, known: KnownPositions, sigma: float, use_cauchy: bool) -> Factors:
     """Return the factors of known positions, weighted such that residuals of 1 σ cost as much as those of pixels."""
     kernel = (
-        asker.Cauchy(efficient_width(3) * known.noise) if use_cauchy else asker.SmoothTruncated(TAU_PER_SIGMA * known.noise)
+        asker.Cauchy(efficient_width(3) * known.noise)
+        if use_cauchy
+        else asker.SmoothTruncated(TAU_PER_SIGMA * known.noise)
     )
     residual: Any = _scaled_error
     slots = [made.points[known.index]]

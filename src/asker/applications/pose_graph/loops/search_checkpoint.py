@@ -1,7 +1,7 @@
 """Checkpoints of a loop search: a search that was killed resumes, with the same result as without the interruption.
 
-The sequence of solves is determined by the results of earlier ones (`asker.applications.pose_graph.loops.journal`).  A resumed search
-therefore takes completed solves from the file and continues the one that was running.  A solve ended by a limit or by
+The sequence of solves is determined by the results of earlier ones (`asker.applications.pose_graph.loops.journal`).  A
+resumed search therefore takes completed solves from the file and continues the one that was running.  A solve ended by a limit or by
 the user is incomplete; neither it nor later solves are saved as completed.
 """
 
@@ -14,10 +14,10 @@ import numpy as np
 
 import asker
 from asker._solve import CHECKPOINT_INTERVAL, engine_for
+from asker.applications.pose_graph.loops.journal import DescentFile, Journal, SearchFile, in_stage
 from asker.applications.pose_graph.loops.noise_scale import EARLY_STOPS
 from asker.io.files import FilePath
 from asker.problem.problem import Problem
-from asker.applications.pose_graph.loops.journal import DescentFile, Journal, SearchFile, in_stage
 from asker.solver.result import Iteration, Result, Status
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy

@@ -6,7 +6,7 @@ from scipy.stats import chi
 
 import asker
 from asker.kernels.kernels import SmoothTruncated
-from asker.statistics.coincidence import Seen, chances
+from asker.uncertainty.coincidence import Seen, chances
 from asker.statistics.inliers import inlier_radius
 from asker.uncertainty.information import _truncation_correction
 
