@@ -146,6 +146,7 @@ class Uncertainty:
     def _read_regularisation(
         self, regularisation: "Regularisation", together: "Columns | None", datum: Datum | None
     ) -> None:
+        """Set the undetermined parameters and their numbers, and the description of the datum."""
         single = {v: h.is_open.copy() for v, h in regularisation.single.items()}
         self.undetermined_parameters: dict[Variables, NDArray[np.bool_]] = single
         """(n, d) of each group: True for parameters that the data do not determine."""
