@@ -47,8 +47,13 @@ def threads_do_not_matter(trial: Trial) -> str | None:
 
 
 def order_does_not_matter(trial: Trial) -> str | None:
-    """The order of the observations does not change the solution."""
+    """The order of the observations does not change the solution.
+
+    Moves draw observations at random by their number, so that before convergence another order has another result.
+    """
     if trial.problem.estimates_noise or not trial.is_stable:
+        return None
+    if isinstance(trial.result.strategy, asker.WithMoves) and trial.result.status is asker.Status.MAX_ITERATIONS:
         return None
     orders = [trial.rng.permutation(g.n) for g in trial.problem.groups]
     groups = [g.taken(order) for g, order in zip(trial.problem.groups, orders, strict=True)]
