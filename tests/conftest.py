@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from real_data import DATA
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -53,9 +55,6 @@ def pytest_configure(config):
 def pytest_collection_finish():
     """Exclude the modules loaded so far from garbage collection."""
     gc.freeze()
-
-
-DATA = Path(os.environ.get("ASKER_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 
 
 def data_path(relative: str) -> Path:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DATA
 
 from asker.applications.bundle.bal import read_bal, write_bal
 from asker.applications.bundle.synthetic import make_scene
@@ -34,6 +33,7 @@ from asker.cli import main
 from asker.io import download
 from asker.io.files import FileError, read_text_bytes
 from asker.io.images import write_picture
+from real_data import DATA
 
 BUNDLE = "bal/problem-49-7776-pre.txt.bz2"
 SCENE = make_scene(8, 400).start

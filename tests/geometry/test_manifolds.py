@@ -437,3 +437,10 @@ def test_the_batched_retraction_of_xla_agrees_with_retract(manifold, draw, check
     with float64():
         retracted = np.asarray(retraction(manifold)(rows, deltas))
     np.testing.assert_allclose(retracted, moved(manifold, rows, deltas), rtol=1e-13, atol=1e-13)
+
+
+def test_the_scale_of_a_similarity_remains_positive():
+    T = np.concatenate([np.eye(3), np.ones((3, 1))], axis=1)[None]
+    shrunk = np.stack([asker.Sim3.retract(x, np.r_[np.zeros(6), -1e4]) for x in asker.Sim3.pack(T)])
+    assert shrunk[0, 12] > 0
+    np.testing.assert_allclose(asker.Sim3.pack(asker.Sim3.unpack(shrunk)), shrunk)

@@ -47,8 +47,13 @@ def threads_do_not_matter(trial: Trial) -> str | None:
 
 
 def order_does_not_matter(trial: Trial) -> str | None:
-    """The order of the observations does not change the solution."""
+    """The order of the observations does not change the solution.
+
+    Moves draw observations at random by their number, so that before convergence another order has another result.
+    """
     if trial.problem.estimates_noise or not trial.is_stable:
+        return None
+    if isinstance(trial.result.strategy, asker.WithMoves) and trial.result.status is asker.Status.MAX_ITERATIONS:
         return None
     orders = [trial.rng.permutation(g.n) for g in trial.problem.groups]
     groups = [g.taken(order) for g, order in zip(trial.problem.groups, orders, strict=True)]
@@ -132,9 +137,12 @@ def _other_statistics(base: Trial, result: asker.Result) -> str | None:
 def units_do_not_matter(trial: Trial) -> str | None:
     """Scaling variables, data and kernels by UNIT or 1/UNIT scales the solution, for homogeneous functions.
 
-    The derivatives are unchanged.
+    The derivatives are unchanged.  ASKER's restoration compares gradients in the variables and in the scales, whose
+    angle depends on the unit of the variables, so that its iterates before convergence do.
     """
     if not all(g.kind.is_homogeneous for g in trial.problem.groups):
+        return None
+    if isinstance(trial.result.strategy, asker.ASKER) and trial.result.status is asker.Status.MAX_ITERATIONS:
         return None
     unit = UNIT ** trial.rng.choice([-1.0, 1.0])
     return _in_units(trial, of_variables=unit, of_data=unit, of_residuals=unit)

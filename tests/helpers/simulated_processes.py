@@ -10,7 +10,7 @@ class Together:
     """n threads that exchange arrays like processes in `asker.engines.xla.distributed`."""
 
     def __init__(self, n):
-        self.arrays, self.barrier = [None] * n, Barrier(n, timeout=20)
+        self.arrays, self.barrier = [None] * n, Barrier(n, timeout=120)
 
     def run(self, work):
         """Return work(k, all_gather) of each thread k."""

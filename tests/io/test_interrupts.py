@@ -1,5 +1,7 @@
 """SIGTERM and Ctrl-C end a command with the exit code that is documented, whenever they come after its start."""
 
+import contextlib
+import ctypes
 import gc
 import signal
 import subprocess
@@ -11,7 +13,7 @@ import weakref
 import numpy as np
 import pytest
 
-from asker.io.interrupts import SignalsInterrupt
+from asker.io.interrupts import REPEATED_AFTER, SignalsInterrupt
 
 WAIT = 300  # seconds: a busy machine is no fault
 RUN = """
@@ -57,9 +59,13 @@ def started(code, *arguments):
 
 def assert_interrupted(process):
     """It ends before the first iteration by 130, after it with the best result so far."""
-    out, err = process.communicate(timeout=WAIT)
-    told = (process.returncode, err)
-    assert told == (130, INTERRUPTED) or (told == (0, "") and "interrupted" in out), told
+    try:
+        out, err = process.communicate(timeout=WAIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail("the signal was lost: the command continues")
+    ended = (process.returncode, err)
+    assert ended == (130, INTERRUPTED) or (ended == (0, "") and "interrupted" in out), ended
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process there")
@@ -120,11 +126,24 @@ def in_a_callback_of_a_weak_reference():
     assert reference() is None
 
 
-@pytest.mark.parametrize("while_open", [time.sleep, lambda seconds: None], ids=["within", "at the end"])
-@pytest.mark.parametrize(
-    "interrupted",
-    [in_a_callback_of_the_garbage_collector, in_the_end_of_an_object, in_a_callback_of_a_weak_reference],
+def in_an_attribute_that_c_looks_up():
+    """The function clears all exceptions, as many of C do; since Python 3.13 it passes them to `sys.unraisablehook`."""
+    watched = type("Watched", (), {"attribute": property(interrupt)})()
+    has_attribute = ctypes.pythonapi.PyObject_HasAttrString
+    has_attribute.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    assert not has_attribute(watched, b"attribute")
+
+
+IGNORED = (
+    in_a_callback_of_the_garbage_collector,
+    in_the_end_of_an_object,
+    in_a_callback_of_a_weak_reference,
+    in_an_attribute_that_c_looks_up,
 )
+
+
+@pytest.mark.parametrize("while_open", [time.sleep, lambda seconds: None], ids=["within", "at the end"])
+@pytest.mark.parametrize("interrupted", IGNORED)
 def test_a_signal_is_not_dropped(interrupted, while_open):
     hook = sys.unraisablehook
 
@@ -137,6 +156,46 @@ def test_a_signal_is_not_dropped(interrupted, while_open):
         run()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert sys.unraisablehook is hook
+
+
+@pytest.mark.parametrize("interrupted", IGNORED)
+def test_a_signal_that_is_sent_again_at_the_end_of_the_context_is_raised_once(interrupted):
+    """The context ends when the signal is sent again, a little earlier or later."""
+    rng = np.random.default_rng(0)
+    for margin in rng.uniform(-2e-3, 2e-3, 12):
+        until = 0.0
+        with pytest.raises(KeyboardInterrupt), SignalsInterrupt(signal.SIGINT):  # noqa: PT012
+            interrupted()
+            until = time.perf_counter() + REPEATED_AFTER + margin
+            while time.perf_counter() < until:
+                pass
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    time.sleep(2 * REPEATED_AFTER)  # a second interrupt would be raised here
+
+
+def test_a_signal_that_a_user_has_handled_is_not_sent_again():
+    with SignalsInterrupt(signal.SIGINT):
+        for _ in range(3):
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupt()
+        time.sleep(2 * REPEATED_AFTER)
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_the_end_of_an_object_whose_creation_was_interrupted_is_not_reported(is_interrupted, monkeypatch):
+    class Opened:
+        def __init__(self):
+            if is_interrupted:
+                interrupt()
+
+        def __del__(self):
+            return self.is_open
+
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
+    with SignalsInterrupt(signal.SIGINT), contextlib.suppress(KeyboardInterrupt):
+        Opened()
+    assert reported == ([] if is_interrupted else [AttributeError])
 
 
 def test_other_exceptions_that_are_ignored_are_printed(monkeypatch):

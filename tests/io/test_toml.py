@@ -27,7 +27,7 @@ def test_a_long_dotted_key_takes_no_memory(key, tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text("title = 'a.b'\n" + key.format(".".join("a" * 50_000)))
     command = [sys.executable, "-c", READ_WITHIN, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.startswith(f"{path}:2: a dotted key has 5000")
 
 

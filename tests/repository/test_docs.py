@@ -7,11 +7,12 @@ import re
 from functools import cache
 
 import pytest
-from conftest import DATA, in_this_process
+from conftest import in_this_process
 
 import printouts
 from asker.cli.app import COMMANDS, command_named
 from printouts import PAGES, ROOT, Block, PageRun, agree, blocks, commands, is_near, numbers, without_numbers
+from real_data import DATA
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,7 @@
 """Small sample of the fault injection campaign, `make faults`."""
 
 import io
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning:PIL.*"),
 ]
 
+ROOT = Path(__file__).resolve().parents[2]
+WAIT = 300  # seconds: a busy machine is no fault
 SAMPLE = {"readers": 300, "results": 6, "checkpoints": 12, "entries of the cache": 60, "locks": 2, "writers": 12}
 SLOW = {"code in the cache": 4, "signals to a solve": 4, "two at a time": 1}
 
@@ -70,6 +73,13 @@ def test_a_part_whose_set_up_fails_is_a_fault():
 def test_the_text_of_every_mutation_occurs_once_in_the_source():
     assert len(MUTATIONS) >= MIN_DETECTED
     assert ambiguous_edits(MUTATIONS) == []
+
+
+def test_the_campaign_starts_as_a_program():
+    command = [sys.executable, ROOT / "tools" / "faults", "--parts", "nothing"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    assert (run.returncode, run.stderr.count("Traceback")) == (2, 0), run.stderr
+    assert "readers, results" in run.stderr
 
 
 def test_unknown_parts_are_refused(capsys):

@@ -12,7 +12,7 @@ import asker
 import equivalence_laws
 import problem_laws
 from asker.problem.by_group import Groups
-from problem_laws import LAWS, Law, fault_of, rotated_laws, trials
+from problem_laws import LAWS, OF_ONE_RESULT, Law, fault_of, rotated_laws, trials
 from problem_trial import Solver, Trial
 from random_problems import SEEDS_PER_BLOCK, random_problem
 
@@ -23,6 +23,13 @@ AT_ONCE = 20
 @pytest.mark.parametrize("seed", range(0, SEEDS_PER_BLOCK, AT_ONCE))
 def test_random_problems_obey_the_laws(seed):
     faults = [f"{name}: {fault}" for name, fault in trials(seed, AT_ONCE) if fault]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("seed", [242813616, 242813630])
+def test_problems_of_the_campaign_that_had_faults(seed):
+    """The scale of a similarity had become 0; variances were negative by rounding, and their intervals 0."""
+    faults = [f"{name}: {fault}" for name, fault in trials(seed, 1, lambda _: OF_ONE_RESULT) if fault]
     assert not faults, "\n".join(faults)
 
 

@@ -100,3 +100,21 @@ def test_variances_dominated_by_rounding_are_an_error(weight):
     result = asker.solve(asker.Problem(near, apart))
     with pytest.raises(asker.ProblemError, match="rounding hides"):
         result.interval("x")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_groups_of_different_noise_have_the_variances_of_separate_problems(scale):
+    """Kernels whose expected curvature is not 1 were rejected if the noise scales differ by orders of magnitude."""
+    rng, n = np.random.default_rng(0), 120
+    index, sizes = np.zeros(n, dtype=int), (0.03, 0.03 * scale)
+
+    def group(v, size):
+        return asker.Factors(lambda x, d: x - d, v[index], data=data[size], kernel=SmoothTruncated(2.5 * size))
+
+    data = {size: rng.normal(0, size, n) for size in sizes}
+    both = [asker.Variables(np.zeros((1, 1)), name=name) for name in "xy"]
+    result = asker.solve(asker.Problem(*map(group, both, sizes)), asker.IRLS())
+    for v, size in zip(both, sizes, strict=True):
+        x = asker.Variables(np.zeros((1, 1)), name="x")
+        alone = asker.solve(asker.Problem(group(x, size)), asker.IRLS())
+        np.testing.assert_allclose(result.standard_errors(v), alone.standard_errors(x), rtol=0.02)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import DATA
 
 import reference_graphs
 import reference_models
@@ -21,6 +20,7 @@ from asker.io.npz import parse_npz, write_npz
 from fault_trials import Trial
 from file_damage import edits, repacked, replaced, spoiled
 from reader_cases import CASES, Case, Hang
+from real_data import DATA
 
 MAX_EDITS = 5000
 REFERENCES: dict[Any, Any] = {

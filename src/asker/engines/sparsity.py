@@ -135,6 +135,7 @@ class Structure:
         self._patterns: dict[bool, tuple[np.ndarray, np.ndarray]] = {}
 
     def _of_factors(self, f: Factors) -> FactorStructure:
+        """Return the slots of a factor group: constant, reduced and eliminated, and the order of its observations."""
         free = tuple(k for k, slot in enumerate(f.slots) if slot.variables.is_free)
         dims = [f.slots[k].variables.manifold.tangent for k in free]
         offsets = tuple(np.cumsum([0, *dims])[:-1].tolist())
@@ -189,6 +190,7 @@ class Structure:
         return self._patterns[after_elimination]
 
     def _computed_pattern(self, after_elimination: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the block pattern of the system as (ptr, columns), with or without blocks that elimination adds."""
         from scipy import sparse
 
         starts, _ = self.kept_variables
@@ -232,7 +234,7 @@ def is_long(p: int, width: int) -> bool:
 
 
 def height(p: int, width: int) -> int:
-    """Return the number of rows of J in the linear system."""
+    """Return the number of rows of J in the linear system: p, or at most `width` if J = QR is replaced by R."""
     return min(p, width) if is_long(p, width) else p
 
 

@@ -60,6 +60,7 @@ def read_plan(name: FilePath, data: Path | None = None) -> Plan:
 
 
 def _content(kind: str, options: dict[str, Any]) -> str:
+    """Return the digest of the data of an instance, or "" if it has no file."""
     place = sources()[kind][1].place
     return content_of(Path(options[place])) if place else ""
 
@@ -84,6 +85,7 @@ class PlanReader:
         return Plan(str(whole.get("title", "Comparison")), made, tuple(dict.fromkeys(self.missing)))
 
     def _table(self, where: dict[str, Any], key: str) -> dict[str, Any]:
+        """Return a table of the plan, empty if it is missing."""
         given = where.get(key, {})
         if not isinstance(given, dict):
             self._refuse(f"{key} must be a table", key)
@@ -227,6 +229,7 @@ class PlanReader:
         raise AssertionError
 
     def _refuse(self, what: str, token: Any) -> None:
+        """Raise a `FileError` with the line of the token."""
         raise FileError(self.path, what, next(self._lines_with(token), None))
 
     def _lines_with(self, token: Any) -> Iterator[int]:

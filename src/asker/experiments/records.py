@@ -108,6 +108,7 @@ def read_record(folder: Path) -> Record:
 
 
 def _sums(folder: Path) -> str:
+    """Return the checksums of the files of a recorded run, one line for each file."""
     return "".join(f"{hashlib.sha256(read_bytes(folder / name)).hexdigest()}  {name}\n" for name in FILES)
 
 

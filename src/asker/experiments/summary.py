@@ -162,6 +162,7 @@ def _group(given: dict[str, Any], root: Path) -> Results | None:
 
 
 def _texts(given: Any) -> tuple[str, ...]:
+    """Return a list of names as a tuple, or raise a ValueError."""
     if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
         raise ValueError(f"expected a list of names, not {str(given)[:40]}")
     return tuple(given)
@@ -289,7 +290,7 @@ def cost_rows(results: Results) -> list[dict[str, Any]]:
 def within_inflection_rows(results: Results) -> list[dict[str, Any]]:
     """Return the observations within the inflection point of the kernel, in percent.
 
-    There is a row for each instance, with the paper's numbers in brackets: it counts inliers so.
+    There is a row for each instance, with the paper's numbers in brackets; the paper counts inliers in this way.
     """
     rows = []
     for instance in results.instances:

@@ -219,6 +219,10 @@ class _SE3:
         return namespace(x).concatenate([R.reshape(9), x[9:] + delta[:3]])
 
 
+MIN_SCALE = 1e-100
+"""Lower bound of the scale of a similarity; of scale 0 it would have no rotation."""
+
+
 @dataclass(frozen=True, repr=False)
 class _Sim3:
     """Similarities [sR | t] as arrays (n, 3, 4): (s, R, t) ⊞ (δt, δω, δσ) = (s exp(δσ), exp(δω) R, t + δt)."""
@@ -250,7 +254,8 @@ class _Sim3:
     def retract(self, x: Array, delta: Array) -> Array:
         xp = namespace(x)
         R = exp_so3(delta[3:6]) @ x[:9].reshape(3, 3)
-        return xp.concatenate([R.reshape(9), x[9:12] + delta[:3], x[12:] * xp.exp(delta[6:])])
+        scale = xp.maximum(x[12:] * xp.exp(delta[6:]), MIN_SCALE)
+        return xp.concatenate([R.reshape(9), x[9:12] + delta[:3], scale])
 
 
 @dataclass(frozen=True, repr=False)

@@ -60,6 +60,7 @@ class Kept:
             self._give_up(str(error.strerror or error))
 
     def _give_up(self, why: str) -> None:
+        """Warn once, and neither read nor write the cache any more."""
         warnings.warn(f"compiled code is not kept in {self.folder}: {why}", stacklevel=3)
         self.folder = None
 
@@ -71,10 +72,12 @@ def kept_code() -> Kept:
 
 @cache
 def _kept(folder: Path) -> Kept:
+    """Return the cache of a folder, the same object at every call."""
     return Kept(folder)
 
 
 def _digest(name: str, content: bytes) -> bytes:
+    """Return the digest of the name and the content of an entry."""
     return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 

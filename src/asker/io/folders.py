@@ -66,10 +66,12 @@ def check_folder(path: FilePath, names: Collection[str]) -> None:
 
 
 def _holds(folder: Path, names: Collection[str]) -> bool:
+    """Return True if the folder contains one of these names."""
     return any(os.path.lexists(folder / name) for name in names)
 
 
 def _move_in(new: Path, target: Path) -> None:
+    """Move all files of a new folder into an existing one, or none."""
     moved = []
     try:
         for name in sorted(os.listdir(new)):
@@ -82,6 +84,7 @@ def _move_in(new: Path, target: Path) -> None:
 
 
 def _swap(new: Path, target: Path) -> None:
+    """Replace a folder by a new one, to which the other files of the folder are added first."""
     if not target.is_dir():
         os.rename(new, target)
         return
@@ -101,6 +104,7 @@ def _swap(new: Path, target: Path) -> None:
 
 
 def _bring(entry: "os.DirEntry[str]", to: Path) -> None:
+    """Link or copy a file or folder to another place."""
     if entry.is_dir(follow_symlinks=False):
         shutil.copytree(entry.path, to, symlinks=True, copy_function=_link)
     else:

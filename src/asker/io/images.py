@@ -98,6 +98,7 @@ def coloured(disparity: np.ndarray, largest: float) -> np.ndarray:
 
 
 def _encoded(pixels: np.ndarray) -> bytes:
+    """Return an image as the bytes of a PNG file."""
     from PIL import Image
 
     out = io.BytesIO()

@@ -63,6 +63,7 @@ def parse_npz(path: FilePath, content: bytes, what: str) -> tuple[Tree, Arrays]:
 
 
 def _members(content: bytes) -> Arrays:
+    """Return the arrays of an uncompressed archive."""
     arrays = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
@@ -74,6 +75,7 @@ def _members(content: bytes) -> Arrays:
 
 
 def _array(data: bytes) -> np.ndarray:
+    """Return the array of a .npy file, or raise a ValueError if its size or type is wrong."""
     file = io.BytesIO(data)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("an array in another format")

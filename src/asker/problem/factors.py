@@ -245,7 +245,7 @@ class Factors(ResidualFunction):
         return (*slots, *((d.shape[1:], str(d.dtype)) for d in self.data), self.weight is None)
 
     def recall(self) -> None:
-        """Look up code compiled from the same function earlier.
+        """Set `trace` and `compiled`, the code of a function with the same trace, or none so far.
 
         The function is traced again, since its computation may have changed since the last solve.
         """

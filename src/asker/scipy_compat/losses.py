@@ -100,6 +100,7 @@ class Rooted:
         return np.sign(f) * self._root(f)
 
     def derivatives(self, x: Floats) -> Floats:
+        """Return the Jacobian of the rooted residuals √(2ψ(f²))."""
         f = self.functions(x)
         root = self._root(f)
         near = root <= 1e-8
@@ -107,6 +108,7 @@ class Rooted:
         return slope[:, None] * self.functions.derivatives(x)
 
     def _root(self, f: Floats) -> Floats:
+        """Return the rooted residuals √(2ψ(f²))."""
         return np.sqrt(np.maximum(2 * self.loss.psi(f * f), 0.0))
 
 

@@ -81,10 +81,12 @@ class Functions:
         return known
 
     def _remember(self, x: Floats, f: Any) -> Floats:
+        """Count a call, and cache its value f at x."""
         self.n_calls += 1
         return _cached(self._known, x, f, 2)
 
     def _called(self, x: Any) -> Any:
+        """Call the user's function, and check its value."""
         if not self.is_jax:
             return self._checked(self.fun(x.copy()), x)
         with float64():
@@ -188,10 +190,12 @@ def dense_problem(
 
 
 def _residuals(functions: Any, p: int, x: Floats, k: NDArray) -> Floats:
+    """Return the residuals at parameters x, p numbers for each observation."""
     return _of_each(functions, x, k).reshape(-1, p)
 
 
 def _derivatives(functions: Any, p: int, unit: Any, x: Floats, k: NDArray) -> Floats:
+    """Return the Jacobian at parameters x, p rows for each observation, in units of the parameters."""
     return _of_each(functions.derivatives, x, k).reshape(-1, p, len(functions.start)) * unit
 
 

@@ -331,6 +331,7 @@ class Reader:
         return self.engine.evaluate(rows)
 
     def _per_factor(self, arrays: tuple[np.ndarray, ...]) -> PerFactor:
+        """Check the lengths of the arrays of each factor group, and return them in the engine's order."""
         self._check([len(x) for x in arrays], list(self.engine.problem.n_observations))
         return self.engine.in_own_order(arrays)
 

@@ -240,6 +240,7 @@ class _Touched(NamedTuple):
 
 
 def _touched(problem: Problem) -> _Touched:
+    """Return the pairs of an observation and a variable that it depends on, and whether the variable is free."""
     first = dict(zip(problem.variables, np.cumsum([0, *map(len, problem.variables)]).tolist(), strict=False))
     begin, observations, variables, free = 0, [], [], []
     for f in problem.factors:
@@ -330,6 +331,7 @@ def _norms(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.floa
 
 
 def _residuals(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the residuals (n, p) of factors at these values, without weights."""
     if factors.jacobian is not None:
         r = factors.residual(*factors.gather(rows), *factors.data)
         return np.asarray(r, dtype=float).reshape(factors.n, factors.residual_size)

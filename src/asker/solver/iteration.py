@@ -50,6 +50,7 @@ def by_factor(problem: Problem, items: Sequence[np.ndarray]) -> Groups[np.ndarra
 
 
 def _with_zeros(x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return an array over all observations from that of the selected ones, 0 elsewhere."""
     whole = np.zeros((len(mask), *x.shape[1:]), dtype=x.dtype)
     whole[mask] = x
     return whole

@@ -158,6 +158,7 @@ def _parts(item: Any) -> list[str]:
 
 
 def _values(name: str, values: np.ndarray) -> np.ndarray:
+    """Return saved values, or raise a ValueError if they are not finite floats."""
     if values.dtype.kind != "f" or not values.ndim or not np.isfinite(values).all():
         raise ValueError(f"the values of {name!r} are {values.dtype} {values.shape}, or not finite")
     return values
@@ -219,17 +220,20 @@ def _check_history(tree: Tree) -> None:
 
 
 def _text(what: str, x: Any) -> None:
+    """Raise a ValueError if x is no text."""
     if not isinstance(x, str):
         raise ValueError(f"{what} is {x!r}, expected text")
 
 
 def _list(what: str, x: Any) -> list[Any]:
+    """Return x, or raise a ValueError if it is no list."""
     if not isinstance(x, list):
         raise ValueError(f"{what} is {x!r}, expected a list")
     return x
 
 
 def _table(what: str, x: Any) -> dict[str, Any]:
+    """Return x, or raise a ValueError if it is no table."""
     if not isinstance(x, dict):
         raise ValueError(f"{what} is {x!r}, expected a table")
     return x

@@ -113,6 +113,7 @@ class GNC:
         return after
 
     def _disagree(self, engine: Engine, before: Point, after: Point, scale: float) -> bool:
+        """Return True if residuals that fell and residuals that rose have nearly balanced each other."""
         if not self.early_exit:
             return False
         fell, rose = engine.total(changes, after, before.u, scale=scale)

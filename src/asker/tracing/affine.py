@@ -22,6 +22,7 @@ def is_affine(closed_jaxpr: Any, degrees: list[int]) -> bool:
 
 
 def _walk(jaxpr: Any, degrees: list[int]) -> list[int]:
+    """Return the degrees of the outputs from those of the inputs: 0 constant, 1 affine, 2 anything else."""
     degree: dict[Any, int] = dict.fromkeys(jaxpr.constvars, 0)
     degree.update(zip(jaxpr.invars, degrees, strict=True))
 
@@ -37,6 +38,7 @@ def _walk(jaxpr: Any, degrees: list[int]) -> list[int]:
 
 
 def _degree(eqn: Any, inputs: list[int]) -> int:
+    """Return the degree of the outputs of one equation."""
     name, highest = eqn.primitive.name, max(inputs, default=0)
     if name == "convert_element_type" and eqn.params["new_dtype"].kind == "f":
         return highest

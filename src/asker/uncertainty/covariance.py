@@ -119,7 +119,7 @@ class Uncertainty:
             for v, mask in unsupported_parameters(self.model, result.weights, masks, plain).items():
                 self.undetermined_parameters[v] |= mask
             self._differences: tuple[RelativeInverse, list[list[tuple[float, RelativeInverse]]]] | None = None
-            """The inverse and the terms of each central difference, if there are several."""
+            """The inverse of A, and the terms of each central difference."""
             self._terms = self._weighted_inverses(plain, sandwich)
         except SingularError as error:
             raise ProblemError(f"there is no covariance: {error}") from None
@@ -146,6 +146,7 @@ class Uncertainty:
     def _read_regularisation(
         self, regularisation: "Regularisation", together: "Columns | None", datum: Datum | None
     ) -> None:
+        """Set the undetermined parameters and their numbers, and the description of the datum."""
         single = {v: h.is_open.copy() for v, h in regularisation.single.items()}
         self.undetermined_parameters: dict[Variables, NDArray[np.bool_]] = single
         """(n, d) of each group: True for parameters that the data do not determine."""
@@ -158,6 +159,7 @@ class Uncertainty:
         """Number of parameters that the fit has determined."""
         none = {v: np.zeros((len(v), v.manifold.tangent, 0)) for v in regularisation.single}
         self._N = self._T = none
+        self._datum: list[tuple[Variables, NDArray[np.int64]]] = []
         fixed = ", ".join(f"{int(v.fixed.sum())} of {len(v)} {v.name}" for v in regularisation.single if v.fixed.any())
         directions = "all others" if self.n_single else "all directions"
         with_fixed = f", with {fixed} fixed" if fixed else ""
@@ -167,7 +169,7 @@ class Uncertainty:
 
     def _apply_datum(self, N: "Columns", datum: Datum | None) -> None:
         """Take covariances relative to the datum; parameters that it does not fix are undetermined."""
-        selected = [] if datum is None else select_datum(self.problem, datum)
+        self._datum = selected = [] if datum is None else select_datum(self.problem, datum)
         free = np.eye(self.n_gauge)
         if selected:
             self._N = N
@@ -228,8 +230,8 @@ class Uncertainty:
             b = [x / share for x, share in zip(b, shares, strict=True)]
             return self._central_difference(plain, alpha, spread, b)
         differences = [self._central_difference(plain, alpha, part) for part in similar_ratio_parts(alpha, spread)]
-        if len(differences) > 1:
-            self._differences = self._relative(plain), differences
+        middle = self._relative(self.model.inverse(alpha, None, plain.regularisation))
+        self._differences = middle, differences
         return [term for difference in differences for term in difference]
 
     def _central_difference(
@@ -299,14 +301,18 @@ class Uncertainty:
     def _check_rounding(self, v: Variables, i: NDArray[np.int64], blocks: Floats, is_open: NDArray[np.bool_]) -> None:
         """Raise an error if rounding dominates a variance: second differences are 0 but for rounding."""
         assert self._differences is not None
-        plain, differences = self._differences
-        twice, error = 2.0 * plain.pairs(v, i, v, i), np.zeros_like(blocks)
+        middle, differences = self._differences
+        twice, error = 2.0 * middle.pairs(v, i, v, i), np.zeros_like(blocks)
         for terms in differences:
             error += max(factor for factor, _ in terms) * np.abs(
                 sum(term.pairs(v, i, v, i) for _, term in terms) - twice
             )
         is_lost = error > MAX_RELATIVE_ROUNDING_ERROR * blocks
-        hidden = np.diagonal(~is_open & is_lost, axis1=1, axis2=2) & ~v.fixed[i][:, None]
+        is_constant = v.fixed.copy()
+        for w, index in self._datum:  # their variances may be 0
+            if w is v:
+                is_constant[index] = True
+        hidden = np.diagonal(~is_open & is_lost, axis1=1, axis2=2) & ~is_constant[i][:, None]
         if hidden.any():
             raise ProblemError(
                 f"there is no covariance of {v.name}: the noise scales of the factor groups differ by orders of "

@@ -137,4 +137,4 @@ def test_a_process_ends_or_forks_during_a_compilation(forks, tmp_path, monkeypat
     if forks and sys.platform == "win32":
         pytest.skip("no forks")
     script = PROCESS.format(text=ADD, forks=forks)
-    assert subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-W", "ignore", "-c", script], timeout=300).returncode == 0

@@ -249,7 +249,7 @@ def test_a_portion_is_checked():
         asker.Problem(*factors, portion=Portion(made.points, own[:3], scene.n_points, numbers, (len(numbers[0]),)))
     portion = Portion(made.points, own, scene.n_points, numbers, (len(numbers[0]),))
     problem = asker.Problem(*factors, portion=portion)
-    with pytest.raises(asker.ProblemError, match="only engine='xla' can solve"):
+    with pytest.raises(asker.ProblemError, match="only engine='xla' can solve it"):
         asker.solve(problem, asker.ASKER(), engine="cpu")
 
 

@@ -104,6 +104,7 @@ def solve(R: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _tiles(begin: int, end: int) -> list[slice]:
+    """Return the tiles of the rows begin…end."""
     return [slice(k, min(k + TILE_SIZE, end)) for k in range(begin, end, TILE_SIZE)]
 
 
@@ -116,6 +117,7 @@ def _corner(A: np.ndarray, **flags: int) -> np.ndarray | None:
 
 
 def _in_one_call(A: np.ndarray) -> bool:
+    """Factorise A in place by one call of LAPACK; return False if it is not positive definite."""
     R = _corner(A, overwrite_a=1, clean=0)
     if R is not None and not np.shares_memory(R, A):
         A[...] = R

@@ -124,6 +124,7 @@ class CpuEngine:
         return self._seconds | self.system.seconds
 
     def _clock(self, what: str) -> "_Clock":
+        """Return a context that adds its time to the seconds of an activity."""
         return _Clock(self._seconds, what)
 
     def start(self) -> Point[ndarray]:
@@ -288,15 +289,19 @@ class CpuEngine:
     def _inputs(
         self, f: int, point: Point[ndarray], arrays: tuple[PerFactor[ndarray], ...], numbers: dict[str, float]
     ) -> list[Any]:
+        """Return the arguments of the loop of a formula over factor group `f`."""
         return [self.factors[f].tau, point.u[f], *[a[f] for a in arrays], *numbers.values()]
 
     def _loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[AnyLoop]:
+        """Return the loops of a formula, one for each factor group, compiled once."""
         key = (formula, n_arrays, names, summed)
         if key not in self._formula_loops:
             self._formula_loops[key] = self._make_loops(*key)
         return self._formula_loops[key]
 
     def _make_loops(self, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool) -> list[AnyLoop]:
+        """Compile a formula for the kernel of each factor group; `summed` loops return sums over the observations."""
+
         def loop(code: FactorCode) -> AnyLoop:
             unit = replace(code.factors.kernel, tau=1.0)  # τ is an argument of the loop instead
             tau = Argument("each" if np.ndim(code.tau) else "scalar")
@@ -309,6 +314,8 @@ class CpuEngine:
 def _formula_loop(
     kernel: Any, tau: Argument, formula: Formula, n_arrays: int, names: tuple[str, ...], summed: bool
 ) -> AnyLoop:
+    """Compile a formula of (kernel, u, arrays, numbers) for one kernel."""
+
     def one(tau: Any, u: Any, *rest: Any) -> Any:
         numbers = dict(zip(names, rest[n_arrays:], strict=True))
         values = formula(replace(kernel, tau=tau), u, *rest[:n_arrays], **numbers)
@@ -322,6 +329,7 @@ def _formula_loop(
 
 
 def _retraction(v: Variables) -> AnyLoop:
+    """Return the compiled loop that adds steps to the values of these variables."""
     manifold: Any = v.manifold
     try:
         return _retraction_on(manifold, v.name)
@@ -331,6 +339,8 @@ def _retraction(v: Variables) -> AnyLoop:
 
 @lru_cache(LOOP_CACHE_SIZE)
 def _retraction_on(m: Any, name: str) -> AnyLoop:
+    """Compile the retraction of a manifold; the name occurs in messages."""
+
     def retract(x: Any, delta: Any) -> Any:
         return (m.retract(x, delta),), ()
 

@@ -140,20 +140,24 @@ class FactorCode:
     # ------------------------------------------------------------ the loops
 
     def _inputs(self, rows: Rows) -> list[Any]:
+        """Return the arguments of the loop of residuals: values by index, data and √weight."""
         slots = self.factors.slots
         gathered = [(rows[s.variables], index) for s, index in zip(slots, self.structure.indices, strict=True)]
         return [*gathered, *self.data, *([] if self.root_weight is None else [self.root_weight])]
 
     def _inputs_of_derivatives(self, rows: Rows) -> list[Any]:
+        """Return the arguments of the loop of derivatives, with the masks of free variables."""
         f = self.structure
         return [*self._inputs(rows), *[(mask, f.indices[k]) for mask, k in zip(self.free_masks, f.free, strict=True)]]
 
     def _arguments(self) -> list[Argument]:
+        """Return the declarations of `_inputs`."""
         gathered = [Argument("gathered", (s.variables.manifold.ambient,)) for s in self.factors.slots]
         each = [Argument("each", d.shape[1:], str(d.dtype)) for d in self.data]
         return [*gathered, *each, *([] if self.root_weight is None else [Argument("each")])]
 
     def _loop(self, what: str) -> AnyLoop:
+        """Return the loop `residual`, `squared` or `linearise`, compiled once."""
         if what not in self.loops:
             if what == "linearise":
                 arguments = self._arguments() + [Argument("gathered")] * len(self.free_masks)
@@ -190,10 +194,12 @@ class FactorCode:
         return rows, data, (lambda r: r * rest[0]) if rest else (lambda r: r)
 
     def _one_residual(self, *arguments: Any) -> Any:
+        """Compute r of one observation, without its weight."""
         rows, data, _ = self._split(arguments)
         return (self.factors.residual_at(rows, data),), ()
 
     def _one_squared(self, *arguments: Any) -> Any:
+        """Compute u = ‖r‖² of one observation, and add 1 to the sum if u is not finite."""
         import jax.numpy as jnp
 
         rows, data, weighted = self._split(arguments)
@@ -202,6 +208,7 @@ class FactorCode:
         return (u,), (jnp.where(jnp.isfinite(u), 0.0, 1.0),)
 
     def _one_linearise(self, mode: str, *arguments: Any) -> Any:
+        """Compute r and J of one observation by JAX's `jacfwd` or `jacrev`; columns of constant variables are 0."""
         import jax
         import jax.numpy as jnp
 
@@ -220,11 +227,13 @@ class FactorCode:
     # ------------------------------------------------------------ all observations, by the user's batched functions
 
     def _batched_residual(self, rows: Rows, weighted: bool = True) -> np.ndarray:
+        """Return r (n, p) of a function of all observations at once."""
         f = self.factors
         r = self.structure.sorted(f.residuals_of_all([rows[s.variables] for s in f.slots]))
         return np.ascontiguousarray(r * self.root_weight[:, None] if weighted and self.root_weight is not None else r)
 
     def _batched_jacobian(self, rows: Rows) -> np.ndarray:
+        """Return J of a function of all observations at once, in the memory layout of the loops."""
         f, structure = self.factors, self.structure
         jacobians = f.jacobians_of_all([rows[s.variables] for s in f.slots])
         columns = []

@@ -133,6 +133,7 @@ class DeviceProblem:
             self._fixed = self.placement.put_rows([v.fixed for v in self.problem.variables])
 
     def _set_kernels(self, kernels: Sequence[Kernel]) -> None:
+        """Set the kernels, whose widths are arguments of the programs."""
         self._kernels = of_unit_width(kernels)
         self._taus = self.placement.put_widths(self.problem.factors)
 

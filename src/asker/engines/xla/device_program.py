@@ -198,6 +198,7 @@ class DeviceVerbs:
     # ------------------------------------------------------------ support
 
     def _of_factors(self, point: Point[jax.Array], arrays: Any, numbers: Any) -> list[formulas.Arguments]:
+        """Return the arguments of a formula for each factor group."""
         observations, taus = self.inputs.observations, self.inputs.taus
         return [
             formulas.Arguments(taus[k], o, point.u[k], [a[k] for a in arrays], numbers)
@@ -228,6 +229,7 @@ class DeviceVerbs:
         return {v: constant[v] | mask if v in constant else mask for v, mask in active.items()}
 
     def _by_variable(self, arrays: tuple[jax.Array, ...]) -> dict[Variables, jax.Array]:
+        """Return arrays in the order of the variables as a dictionary."""
         return dict(zip(self.problem.variables, arrays, strict=True))
 
 

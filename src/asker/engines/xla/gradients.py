@@ -80,4 +80,5 @@ class Gradients:
 
 
 def _products(G: jax.Array) -> jax.Array:
+    """Return the inner products aᵀa, aᵀb and bᵀb of two gradients, whose last axis is (a, b)."""
     return jnp.stack([jnp.sum(G[..., i] * G[..., j]) for i, j in ((0, 0), (0, 1), (1, 1))])

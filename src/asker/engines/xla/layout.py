@@ -140,6 +140,7 @@ class Layout:
         return out
 
     def _observations(self, f: FactorStructure, source: np.ndarray) -> Observations[np.ndarray]:
+        """Return the observations of a factor group in the order of the devices, with dummies that fill it up."""
         k = self.n_devices
         used = source != UNUSED
         at = np.where(used, source, 0)

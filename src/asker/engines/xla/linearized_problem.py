@@ -81,10 +81,12 @@ class DeviceModel:
         return [f.unsorted(x) for f, x in zip(self.structure.factors, inverse.predicted(), strict=True)]
 
     def _sorted(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Return arrays of observations in the order of the structure."""
         return [f.sorted(np.asarray(x, dtype=float)) for f, x in zip(self.structure.factors, arrays, strict=True)]
 
 
 def _linearised(f: FactorStructure, rows: dict[Variables, np.ndarray]) -> Linear:
+    """Return r and J of a factor group, weighted, with zero columns for constant variables."""
     gathered = [rows[slot.variables][index] for slot, index in zip(f.factors.slots, f.indices, strict=True)]
     data = [f.sorted(as_argument(x)) for x in f.factors.data]
     if not f.n or not f.width:  # no observations, or all variables are constant
@@ -196,6 +198,7 @@ class DeviceInverse(RegularisedInverse):
                         for f, (_, J), MJ in each]  # fmt: skip
 
     def _couplings(self, f: FactorStructure, J: jax.Array, MJ: jax.Array) -> _Coupled:
+        """Return Y = L⁻¹Jᵀ(aI + brrᵀ)J of the reduced slots for each observation, padded to batches."""
         assert f.eliminated is not None
         variable, part = f.eliminated.index, _part(f.eliminated)
         kept = jnp.concatenate([MJ[:, :, _part(s)] for s in f.kept], axis=2)

@@ -286,7 +286,7 @@ class GraphSearch(RoundSolver):
         return self._widen_kernel([r.refined for r in reversed(self.rounds)], last.noise_scale)
 
     def _widen_kernel(self, starts: list[PoseGraph], scale: float) -> SearchResult:
-        """Run (4) to (6)."""
+        """Return the lowest of the descents with wider kernels from several starts, after the exchange: (4) to (6)."""
         for k, start in enumerate(starts):  # (4), the best start first in case of an early stop
             limits = self.inexact_limits if k else {}
             self.descents.append(self.run(start, TAIL_FACTOR * scale, IRLS(), **limits))

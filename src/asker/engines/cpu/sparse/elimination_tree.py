@@ -93,6 +93,7 @@ def _with_hubs_on_top(is_hub: np.ndarray, dissection: Dissection) -> Dissection:
 
 
 def _tree(dissection: Dissection, graph: Graph) -> Tree:
+    """Return the elimination tree of a dissected graph: its parts by minimum degree, then the separators."""
     n, separator = len(graph.weight), dissection.separator
     cut, rest = np.flatnonzero(separator >= 0), np.flatnonzero(separator < 0)
     cut = cut[np.argsort(-separator[cut], kind="stable")]  # inner separators come first

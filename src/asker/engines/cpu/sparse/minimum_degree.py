@@ -61,6 +61,7 @@ def _eliminate(
     degree: np.ndarray, queues: Queues, E: Elements, order: np.ndarray, mark: np.ndarray, counted: np.ndarray,
     outside: np.ndarray, pruned: np.ndarray,
 ) -> None:  # fmt: skip
+    """Write the elimination order of all vertices to `order`."""
     n = len(order)
     for v in range(n):
         _list(v, degree[v], queues)
@@ -128,6 +129,7 @@ def _prune(
 
 @compiled
 def _list(v: int, degree: int, queues: Queues) -> None:
+    """Add vertex v to the queue of its degree."""
     first = queues.head[degree]
     queues.after[v], queues.before[v] = first, -1
     if first >= 0:
@@ -137,6 +139,7 @@ def _list(v: int, degree: int, queues: Queues) -> None:
 
 @compiled
 def _unlist(v: int, degree: int, queues: Queues) -> None:
+    """Remove vertex v from the queue of its degree."""
     if queues.before[v] >= 0:
         queues.after[queues.before[v]] = queues.after[v]
     else:

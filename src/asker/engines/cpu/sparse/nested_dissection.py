@@ -96,6 +96,7 @@ def _append_moved(order: np.ndarray, a: int, moved: np.ndarray, b: int, c: int) 
 
 @compiled
 def _push(todo: np.ndarray, waiting: int, begin: int, end: int, above: int) -> int:
+    """Add the range begin…end to the stack; return the new size of the stack."""
     todo[waiting, 0], todo[waiting, 1], todo[waiting, 2] = begin, end, above
     return waiting + 1
 

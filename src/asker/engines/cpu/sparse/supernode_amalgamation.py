@@ -44,6 +44,7 @@ def wide_fronts(
 
 
 def _of_unknowns(tree: Tree, block_pattern: tuple[np.ndarray, np.ndarray], dims: np.ndarray) -> WideFronts:
+    """Return the fronts of a tree of blocks in terms of scalar unknowns."""
     ptr, coupled = _coupled(tree, block_pattern)
     sizes = dims[tree.order].astype(np.int64)
     begins = np.concatenate([[0], np.cumsum(sizes)])
@@ -81,6 +82,7 @@ def _renamed(tree: Tree, front: np.ndarray, above: np.ndarray) -> Tree:
 
 
 def _summed(x: np.ndarray, ptr: np.ndarray) -> np.ndarray:
+    """Return the sum of x over each range of `ptr`."""
     return np.diff(np.concatenate([[0], np.cumsum(x)])[ptr])
 
 

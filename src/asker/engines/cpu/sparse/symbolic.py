@@ -83,6 +83,7 @@ def analyse(
 def _analysed(
     block_pattern: tuple[np.ndarray, np.ndarray], dims: np.ndarray, at: tuple[np.ndarray, np.ndarray]
 ) -> Symbolic:
+    """Compute what `analyse` returns for a new pattern."""
     starts = np.concatenate([[0], np.cumsum(dims)])
     tree = elimination_tree(graph_of(*block_pattern, dims.astype(np.int64)))
     sizes = dims[tree.order]
@@ -180,6 +181,7 @@ def _group_top(fronts: np.ndarray, is_small: np.ndarray) -> list[tuple[int, int,
 
 @compiled
 def _accumulate(parent: np.ndarray, total: np.ndarray, begin: np.ndarray) -> None:
+    """Add totals of each node to its parent, and set the first node of each subtree; children come first."""
     for k in range(len(parent)):
         p = parent[k]
         if p >= 0:

@@ -192,6 +192,7 @@ def couple_back(d: int, slots: Slots) -> Printed:
 
 
 def _couple_back(name: str, d: int, slots: Slots) -> str:
+    """Return the loop that adds Y x, over the observations of each eliminated variable, to t."""
     K = sum(dim for _, dim in slots)
     body = []
     for m, (at, dim) in enumerate(slots):
@@ -280,6 +281,7 @@ def solve_transposed(d: int) -> Printed:
 
 
 def _solve_transposed(d: int) -> str:
+    """Return the loop that computes δ = −L⁻ᵀt of each eliminated variable."""
     lines = []
     for q in reversed(range(d)):
         terms = "".join(f" - L[j, {packed(m, q)}] * x{m}" for m in range(q + 1, d))

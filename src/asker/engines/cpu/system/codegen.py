@@ -141,6 +141,7 @@ def _vector_lengths(size: int) -> list[tuple[int, int]]:
 
 
 def _vector(row: str, first: str, n: int) -> str:
+    """Return the expression of the SIMD vector or number at row[first]."""
     return f"vector({row}, {first}, {n})" if n > 1 else f"{row}[{first}]"
 
 

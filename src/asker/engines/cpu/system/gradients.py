@@ -49,6 +49,7 @@ def without_active_bounds(
 
 
 def _without(f: FactorStructure, lin: Derivatives, active: Delta) -> Linearization:
+    """Return a copy of a linearisation in which the columns of active bounds are 0."""
     assert isinstance(lin, Linearization)  # the engine stores Jacobians if there are bounds
     J = padded_rows(f.n, f.height * f.width)
     J[:] = lin.J

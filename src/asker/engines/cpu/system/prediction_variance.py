@@ -27,6 +27,7 @@ def prediction_variances(inverse: Inverse) -> list[np.ndarray]:
 
 
 def _of(inverse: Inverse, k: int, f: FactorStructure, part: slice, blocks: np.ndarray, cross: np.ndarray) -> np.ndarray:
+    """Return tr(J H⁻¹ Jᵀ) of a range of the observations of factor group k."""
     linear = inverse.linear[k]
     J = linear.J.reshape(f.n, linear.r.shape[1], f.width)[part]
     total = np.zeros(len(J))

@@ -176,6 +176,7 @@ class ReducedMatrix:
         return self.lane_of[variable].astype(np.int32)
 
     def _make_pattern(self) -> None:
+        """Set the sparsity pattern, the position of each block, and memory for the values."""
         ptr, self.pattern = self.structure.pattern(after_elimination=self.eliminate)
         widths = np.add.reduceat(np.append(self.dims[self.pattern], 0), ptr[:-1]) * (np.diff(ptr) > 0)
         values = np.concatenate([[0], np.cumsum(widths * self.dims)])
@@ -218,6 +219,7 @@ class ReducedMatrix:
         return self._rows_made[key]
 
     def _make_rows(self, k: int, m: int) -> "_Rows":
+        """Return the loop over the rows of slot m of factor group k, with its fixed arguments."""
         f = self.structure.factors[k]
         slot, is_eliminating = f.kept[m], f.eliminated is not None
         others = [s for s in f.kept if not (is_eliminating and s is slot)]  # the elimination computes diagonal blocks
@@ -283,6 +285,7 @@ class ReducedMatrix:
         self._copy(scaled_upper(strip), scale, out, unit=unit, right=right, column_of_right=column)
 
     def _copy(self, loop: Printed, scale: np.ndarray, out: np.ndarray, **more: Any) -> None:
+        """Run a loop that writes the scaled matrix into `out`."""
         places = {"starts": self.starts, "dims": self.dims, "lane_of": self.lane_of}
         run_loop(loop, self._triangle, S=self.values, scale=scale, out=out, **places, **more)
 

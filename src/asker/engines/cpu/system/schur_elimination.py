@@ -45,16 +45,17 @@ class Elimination:
     z: np.ndarray
     """(n, d)"""
     Y: tuple[np.ndarray, ...]
-    """(observations, d·K) for each factor group with both kinds of slots, else empty."""
+    """L⁻¹Jᵀ(aI + brrᵀ)J of each observation, (n, d·K), for factor groups with both kinds of slots, else empty."""
     diagonal_blocks: tuple[tuple[DiagonalBlocks, ...], ...]
     """The diagonal blocks of the kept slots of each factor group with an eliminated slot."""
 
     @property
     def d(self) -> int:
+        """Tangent dimension of the eliminated variables."""
         return self.z.shape[1]
 
     def coupled(self) -> Iterator[tuple[FactorStructure, EliminatedSlot, np.ndarray]]:
-        """Yield the factor groups with both kinds of slots, and their Y."""
+        """Yield the factor groups with an eliminated slot and kept slots, the eliminated slot, and their Y."""
         for f, Y in zip(self.structure.factors, self.Y, strict=True):
             if f.eliminated is not None and f.kept:
                 yield f, f.eliminated, Y
@@ -115,6 +116,7 @@ class Eliminator:
 
     @cached_property
     def _Y(self) -> tuple[np.ndarray, ...]:
+        """Allocate Y of each factor group; those without an eliminated slot have no rows."""
         d = self._z.shape[1]
         widths = [(f.n, f.kept_width * d) if f.eliminated is not None else (0, 0) for f in self.structure.factors]
         return tuple(padded_rows(*shape) for shape in widths)
@@ -159,6 +161,7 @@ class Eliminator:
         return None if failed[0] else Elimination(structure, L, z, self._Y, self._diagonal_blocks())
 
     def _loop(self, linear: Sequence[Derivatives], model: list[Weights], stiff: bool) -> Printed:
+        """Return the loop of the elimination for these derivatives and weights, compiled once."""
         variants = [(fused_jacobians.fusion(linear[k]), model[k].radial) for k, _, _ in self._groups]
         key = *variants, stiff
         if key not in self._loops:

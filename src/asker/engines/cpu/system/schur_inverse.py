@@ -180,6 +180,7 @@ def _invert_eliminated(
     L: np.ndarray, layout: Layout, values: np.ndarray, out: np.ndarray, cross: np.ndarray, t: np.ndarray,
     inner: np.ndarray, G: np.ndarray,
 ) -> None:  # fmt: skip
+    """Write the inverse blocks of the eliminated variables begin…end to `out`, and their couplings to `cross`."""
     d, is_whole = len(G), len(cross) > 0
     for j in range(begin, end):
         for m in range(d):

@@ -48,6 +48,7 @@ class DenseCholesky:
             self._in_blocks(*self.reduced.unit_scale(np.zeros(n)))
 
     def _in_blocks(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
+        """Solve by the compiled kernel for small matrices; return None if the matrix is not positive definite."""
         if self.small is None:
             self.small = SmallCholesky(len(d))
         self.reduced.copy_upper(d, unit, right, self.small.R, self.small.padded, STRIP)
@@ -60,6 +61,7 @@ class DenseCholesky:
             return cholesky.solve(self.scaled.T, right) if cholesky.factorise_rows(self.scaled.T) else None
 
     def _pivoted(self, d: np.ndarray, unit: np.ndarray, right: np.ndarray) -> np.ndarray | None:
+        """Solve by LDLᵀ with pivots, also if the matrix is indefinite; return None if it is singular."""
         from scipy.linalg import lapack
 
         self._fill(d, unit)
@@ -68,6 +70,7 @@ class DenseCholesky:
         return None if failed else x[:, 0]
 
     def _fill(self, d: np.ndarray, unit: np.ndarray) -> None:
+        """Copy the matrix, scaled by d, with the diagonal `unit`."""
         if len(self.scaled) != len(d):
             self.scaled = np.zeros((len(d), len(d)))
         self.reduced.copy_scaled(d, self.scaled)
@@ -148,6 +151,7 @@ class SparseCholesky:
         return self.pruned
 
     def _pivoted(self, v: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+        """Solve by a sparse LU with pivots; return None if the matrix is singular."""
         from scipy.sparse.linalg import splu
 
         d = _unit_scale(v[self.diagonal])

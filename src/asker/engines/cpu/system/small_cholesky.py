@@ -97,6 +97,7 @@ def _row(x: str, q: int) -> str:
 
 
 def _put(q: int, value: str) -> str:
+    """Return the line of source that stores a strip of row i + q of R."""
     return f"R[i + np.uint64({q}), j : j + np.uint64({STRIP})] = {value}"
 
 

@@ -108,6 +108,7 @@ class WideGroup:
     def _blocks(
         self, lin: Linearization, w: Weights, Jr: np.ndarray, A: KeptSlot, B: KeptSlot
     ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield batches of observations and their blocks Jᵀ(aI + brrᵀ)J of two slots."""
         J = lin.J.reshape(self.f.n, lin.r.shape[1], self.f.width)
         first, second = _columns(A), _columns(B)
         for batch in batches(self.f.n, self.f.width * max(J.shape[1], self.f.width)):
@@ -118,6 +119,7 @@ class WideGroup:
 
 
 def _columns(slot: KeptSlot) -> slice:
+    """Return the columns of J that belong to a slot."""
     return slice(slot.offset, slot.offset + slot.dim)
 
 
