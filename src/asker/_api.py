@@ -36,6 +36,9 @@ from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.scipy_compat.curve_fit import curve_fit
 from asker.scipy_compat.least_squares import least_squares
+from asker.search.driver import Search
+from asker.search.settings import SearchSettings
+from asker.solver.doubts import Alternative, Doubt, DoubtKind
 from asker.solver.holdout import Judge, Prediction, holdout
 from asker.solver.iteration import CurrentIteration
 from asker.solver.result import Iteration, Result, Status
@@ -70,11 +73,14 @@ __all__ = [
     "SE2",
     "SE3",
     "SO3",
+    "Alternative",
     "Barron",
     "BestKept",
     "Cauchy",
     "Covariance",
     "CurrentIteration",
+    "Doubt",
+    "DoubtKind",
     "Euclidean",
     "Exchanges",
     "Factors",
@@ -104,6 +110,8 @@ __all__ = [
     "ReGeMM",
     "Result",
     "Scaled",
+    "Search",
+    "SearchSettings",
     "Sim3",
     "Similarity",
     "SmoothTruncated",

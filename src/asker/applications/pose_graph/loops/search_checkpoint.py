@@ -1,8 +1,8 @@
 """Checkpoints of a loop search: a search that was killed resumes, with the same result as without the interruption.
 
 The sequence of solves is determined by the results of earlier ones (`asker.applications.pose_graph.loops.journal`).  A
-resumed search therefore takes completed solves from the file and continues the one that was running.  A solve ended by a limit or by
-the user is incomplete; neither it nor later solves are saved as completed.
+resumed search therefore takes completed solves from the file and continues the one that was running.  A solve ended by
+a limit or by the user is incomplete; neither it nor later solves are saved as completed.
 """
 
 import time
