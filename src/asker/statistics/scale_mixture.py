@@ -157,7 +157,7 @@ def fit(of: Residuals, first: ScaleMixture, rtol: float, max_steps: int) -> Scal
     has_outliers, most = first.outliers is not Outliers.NONE, log(2 * n)
 
     def bounded(at: Floats) -> Floats:
-        return np.array([min(max(at[0], log(of.least_variance)), LOGIT_RANGE), min(max(at[1], -most), most)])
+        return np.array([min(max(at[0], log(max(of.least_variance, TINY))), LOGIT_RANGE), min(max(at[1], -most), most)])
 
     def model_at(at: Floats) -> ScaleMixture:
         ratio = 1 / (1 + exp(-at[1])) if has_outliers else 1.0
