@@ -49,13 +49,14 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
     """Return the solutions that the data do not exclude, the best first.
 
     They have redundant inliers, and are within `alternative_nats` of the best, or a majority whose fit of the agreed
-    observations is better by more than that; and they lie outside the confidence region of the best and of better alternatives.
+    observations is better by more than that; and they lie outside the confidence region of the best and of better
+    alternatives.
     """
     nats, found = context.settings.alternative_nats, [best]
     for other in sorted(others, key=lambda c: -c.evidence):
         if not _is_redundant(context, other) or is_exact_minority(context, other):
             continue
-        if not _differs(context, found, other):
+        if not differs(context, found, other):
             continue
         is_close = other.evidence > best.evidence - nats
         is_majority = other.inlier_ratio > 0.5
@@ -65,21 +66,31 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
 
 
 def _is_redundant(context: SearchContext, candidate: Candidate) -> bool:
-    """Return whether the inliers have more residual components than there are unknowns: else any point has as many."""
+    """Return whether the inliers leave degrees of freedom: else any point has as many.
+
+    A minority must leave as many as the noise of a group needs, since a few of many observations agree by chance.
+    """
     masks = inlier_masks(context, candidate)
     (numbers,) = context.sums.of(float(sum(p * mask.sum() for p, mask in zip(context.p, masks, strict=True))))
-    return numbers > context.n_unknowns
+    return numbers - context.n_unknowns >= (1 if candidate.inlier_ratio > 0.5 else FEW)
 
 
-def _differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:
-    """Return whether a solution lies outside the confidence regions of known ones."""
+def differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:
+    """Return whether a solution lies outside the confidence regions of known ones.
+
+    The region is that of the inliers: their weights stay, since the likelihood is as large where others are inliers.
+    """
     from scipy.special import chdtri
 
     least = float(chdtri(context.n_unknowns, CONFIDENCE)) / 2
-    return all(
-        context.cost(other.point, one.models, one.leverage) - context.cost(one.point, one.models, one.leverage) > least
-        for one in known
-    )
+    return all(_increase(context, one, other.point) > least for one in known)
+
+
+def _increase(context: SearchContext, candidate: Candidate, point: Point) -> float:
+    """Return the nats by which the inliers of a candidate fit another point worse."""
+    w = context.weights(candidate.point, candidate.models, candidate.leverage)
+    each = zip(w, context.all_squares(point), context.all_squares(candidate.point), strict=True)
+    return context.sums.of(sum(float(x @ (there - here)) for x, there, here in each) / 2)[0]
 
 
 def doubts_of(

@@ -77,12 +77,8 @@ class SearchState:
     under_way: tuple[str, Candidate] | None = None
     """Start whose refinement has begun, and its candidate so far."""
 
-    def with_candidate(self, start: str, candidate: Candidate, nats: float) -> "SearchState":
-        """Return the state after the refinement of a start; evidence within `nats` means the same solution."""
-        is_new = all(
-            abs(candidate.evidence - other.evidence) >= nats or candidate.hypothesis is not other.hypothesis
-            for other in self.candidates
-        )
+    def with_candidate(self, start: str, candidate: Candidate, is_new: bool = True) -> "SearchState":
+        """Return the state after the refinement of a start; a candidate that is not new is omitted."""
         candidates = (*self.candidates, candidate) if is_new else self.candidates
         return replace(self, candidates=candidates, finished=(*self.finished, start), under_way=None)
 
