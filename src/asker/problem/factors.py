@@ -93,7 +93,7 @@ class Factors(ResidualFunction):
         """Factors of the user, if these are a copy under another kernel."""
         self.weight = None if weight is None else self._per_observation("weight", weight)
         self.balance = 1.0
-        """Factor of the root of the weight that balances factor groups by their noise (`asker.search.group_weights`);
+        """Factor of the root of the weight that balances factor groups by their noise (`asker.search.driver`);
         reported noise scales are without it."""
         if self.weight is not None and (self.weight < 0).any():
             raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
