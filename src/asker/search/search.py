@@ -31,7 +31,7 @@ def search(
     generators
         Sources of starts, in the order of their cost.
     state
-        What an earlier run of the same search has found.
+        State of an earlier run of the same search, or a new one.
     save
         Function that stores a state.
     """

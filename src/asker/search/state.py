@@ -66,12 +66,12 @@ class Background:
 
 @dataclass(frozen=True, eq=False)
 class SearchState:
-    """Everything that the search has found so far."""
+    """State of the search: its background, its candidates, and the starts that are finished."""
 
     background: Background | None = None
     """Background of the evidence; None before it is computed."""
     candidates: tuple[Candidate, ...] = ()
-    """Distinct refined candidates, in the order in which they were found."""
+    """Distinct refined candidates, in the order of their starts."""
     finished: tuple[str, ...] = field(default=())
     """Names of the starts that were refined, so that a resumed search omits them."""
     under_way: tuple[str, Candidate] | None = None
