@@ -66,6 +66,8 @@ class SearchContext:
         self.p = [f.residual_size for f in problem.factors]
         self.n_unknowns = problem.n_unknowns
         self.has_few_unknowns = self.n_unknowns <= settings.max_subset_unknowns
+        self.gain_nats = settings.gain_nats * self.n_unknowns
+        """Gain of evidence that is worth another round."""
         self.damping = LINEAR_DAMPING if problem.is_linear else DAMPING
         """λ at the start of a descent."""
         self.is_small = self.n_unknowns <= settings.max_small_unknowns

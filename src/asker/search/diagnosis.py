@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from asker.engines.interface import Point
 from asker.engines.inverse_blocks import SingularError
+from asker.problem.problem import Problem
 from asker.problem.variables import Variables
 from asker.search.context import SearchContext
 from asker.search.data_checks import Dependence, is_degenerate
@@ -15,34 +16,44 @@ from asker.search.state import Candidate
 from asker.solver.doubts import Doubt
 from asker.statistics.inliers import Classified
 from asker.statistics.noise import FEW, Noise, rounding_variance
+from asker.statistics.scale_mixture import log_likelihoods
 from asker.uncertainty.covariance import linear_model
 from asker.uncertainty.observability import n_undetermined
 
 Mask = NDArray[np.bool_]
-REJECTED_PROBABILITY = 0.01
-"""Probability, over all variables of a group, that one of them has so few inliers by chance."""
 CONFIDENCE = 0.05
 """Level at which a solution within the confidence region of another one is the same solution."""
 
 
 def has_lost_a_variable(context: SearchContext, candidate: Candidate) -> bool:
-    """Return whether a variable has fewer inliers than a binomial distribution with its group's ratio allows."""
-    from scipy.special import bdtr
+    """Return whether the observations of a variable are explained hardly better by the model than as outliers.
 
-    counts: dict[Variables, NDArray] = {v: np.zeros((3, len(v))) for v in context.problem.variables if v.is_free}
-    masks = inlier_masks(context, candidate)
+    Their evidence then exceeds 0 by less than what the unknowns of the variable may gain by chance.  Variables of the
+    largest group no two of which share a factor are omitted: block moves can repair them.
+    """
+    nats = {v: np.zeros((2, len(v))) for v in _shared_variables(context.problem)}
     for k in context.estimated:
-        f, inlier = context.problem.factors[k], masks[k]
-        ratio = context.sums.mean(inlier)
-        for slot in (s for s in f.slots if s.variables.is_free):
-            for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, ratio))):
-                counts[slot.variables][row] += np.bincount(slot.index, w, minlength=len(slot.variables))
+        model = candidate.models[k]
+        assert model is not None
+        of = context.residuals(candidate.point, candidate.leverage, k)
+        each = log_likelihoods(model, of)
+        for slot in (s for s in context.problem.factors[k].slots if s.variables in nats):
+            n = len(slot.variables)
+            nats[slot.variables] += [np.bincount(slot.index, each, n), np.bincount(slot.index, minlength=n)]
     lost = False
-    for v, of_own in counts.items():
-        n, k_in, expected = context.sums.by_variable(v, of_own)
-        chance = bdtr(k_in, n.astype(int), np.minimum(expected / np.maximum(n, 1), 1.0)) * context.problem.count(v)
-        lost |= bool((chance[n > 0] < REJECTED_PROBABILITY).any())
+    for v, of_own in nats.items():
+        total, count = context.sums.by_variable(v, of_own)
+        by_chance = context.settings.alternative_nats + v.manifold.tangent
+        lost |= bool(((total < by_chance) & (count > 0) & ~v.fixed).any())
     return context.sums.any(lost)
+
+
+def _shared_variables(problem: Problem) -> list[Variables]:
+    """Return the free groups without the largest one no two variables of which share a factor."""
+    free = [v for v in problem.variables if v.is_free]
+    apart = [v for v in free if all(sum(s.variables is v for s in f.slots) <= 1 for f in problem.factors)]
+    largest = max(apart, key=problem.count, default=None) if len(free) > 1 else None
+    return [v for v in free if v is not largest]
 
 
 def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Candidate]) -> list[Candidate]:

@@ -194,7 +194,7 @@ class SearchRun:
         if not self.goes_on():
             return point
         is_likelihood = isinstance(strategy, MixtureDescent)
-        least = self.method.settings.gain_nats / 10 if is_likelihood else 0.0
+        least = strategy.context.gain_nats / 10 if isinstance(strategy, MixtureDescent) else 0.0
         tol = 0.0 if is_likelihood else max(self.tol, STAGE_TOL)
         loop = SolveLoop(self.begin, partial(self._record, stage), None, self.earlier)
         n = min(n, self._left())

@@ -168,7 +168,7 @@ def refined(
     """Return the candidate after descents and fits, until its evidence rises no more."""
     for _ in range(context.settings.max_refinement_rounds):
         new = improved(context, candidate)
-        if not new.evidence > candidate.evidence + context.settings.gain_nats:  # (3)
+        if not new.evidence > candidate.evidence + context.gain_nats:  # (3)
             break
         candidate = new
         on_round(candidate)

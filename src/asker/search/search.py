@@ -84,7 +84,7 @@ def _with_start(
     candidate = replace(candidate, mixture_evidence=candidate.evidence)
     if not _is_decisive(context, candidate):
         candidate = with_sample_evidence(context, candidate)
-    state = state.with_candidate(start, candidate, 10 * context.settings.gain_nats)
+    state = state.with_candidate(start, candidate, 10 * context.gain_nats)
     least = tuple(context.least_variance)
     if state.background is not None and least != (state.background.least_variance or least):
         again = (evaluated(context, c.name, c.hypothesis, c.point, None, c.leverage) for c in state.candidates)
@@ -122,8 +122,9 @@ def _is_decided(context: SearchContext, state: SearchState) -> bool:
     if context.is_small or not state.candidates:
         return False
     best = ranked(context, state.candidates)[0]
+    is_noise = best.hypothesis is Outliers.NONE and best.support == 1
     is_majority = min(best.inlier_ratio, best.support) > 0.5
-    return (is_majority and not has_lost_a_variable(context, best)) or _is_decisive(context, best)
+    return is_noise or (is_majority and not has_lost_a_variable(context, best)) or _is_decisive(context, best)
 
 
 def _is_decisive(context: SearchContext, candidate: Candidate) -> bool:
@@ -139,7 +140,7 @@ def polished(context: SearchContext, best: Candidate) -> Candidate:
     for seed in range(context.settings.max_move_rounds):
         point = moves(context, best, seed) if context.goes_on() else None
         new = best if point is None else moved(context, best, point)
-        if not new.evidence > best.evidence + context.settings.gain_nats:
+        if not new.evidence > best.evidence + context.gain_nats:
             break
         best = new
     return replace(marginalised(context, best), evidence=evidence)

@@ -13,8 +13,8 @@ class SearchSettings:
     alternative_nats: float = 5.0
     """Difference of evidence, in nats, below which a solution is not excluded: odds of 150, "very strong" evidence
     (Kass and Raftery: Bayes Factors, JASA 1995).  A minority of inliers must gain as much over all others."""
-    gain_nats: float = 0.05
-    """Gain of evidence, in nats, that is worth another round: a step of 0.3 standard errors along one direction."""
+    gain_nats: float = 0.005
+    """Gain of evidence for each unknown, in nats, that is worth another round: a step of 0.1 standard errors."""
     tail_dofs: tuple[float, ...] = (inf, 4.0)
     """Degrees of freedom of inliers: Gaussian, or Student's t with ν = 4 (Lange, Little and Taylor, JASA 1989)."""
     background_dofs: tuple[float, ...] = (inf, 4.0, 1.0)
