@@ -84,7 +84,7 @@ def _with_start(
     candidate = replace(candidate, mixture_evidence=candidate.evidence)
     if not _is_decisive(context, candidate):
         candidate = with_sample_evidence(context, candidate)
-    state = state.with_candidate(start, candidate, 10 * context.gain_nats)
+    state = state.with_candidate(start, candidate, min(10 * context.gain_nats, context.settings.alternative_nats))
     least = tuple(context.least_variance)
     if state.background is not None and least != (state.background.least_variance or least):
         again = (evaluated(context, c.name, c.hypothesis, c.point, None, c.leverage) for c in state.candidates)
@@ -134,13 +134,18 @@ def _is_decisive(context: SearchContext, candidate: Candidate) -> bool:
 
 
 def polished(context: SearchContext, best: Candidate) -> Candidate:
-    """Return the best candidate after block moves, as long as they raise its evidence, and EM over inlier sets."""
-    moves, evidence = BlockMoves(context), best.evidence
-    best = evaluated(context, best.name, best.hypothesis, best.point, best.models, best.leverage)
+    """Return the best candidate after block moves and EM over inlier sets."""
+    again = evaluated(context, best.name, best.hypothesis, best.point, best.models, best.leverage)
+    return replace(marginalised(context, block_moved(context, again)), evidence=best.evidence)
+
+
+def block_moved(context: SearchContext, candidate: Candidate) -> Candidate:
+    """Return a candidate after block moves, as long as they raise its evidence."""
+    moves = BlockMoves(context)
     for seed in range(context.settings.max_move_rounds):
-        point = moves(context, best, seed) if context.goes_on() else None
-        new = best if point is None else moved(context, best, point)
-        if not new.evidence > best.evidence + context.gain_nats:
+        point = moves(context, candidate, seed) if context.goes_on() else None
+        new = candidate if point is None else moved(context, candidate, point)
+        if not new.evidence > candidate.evidence + context.gain_nats:
             break
-        best = new
-    return replace(marginalised(context, best), evidence=evidence)
+        candidate = new
+    return candidate

@@ -25,6 +25,8 @@ class SearchSettings:
     """Inlier ratio at which EM starts; its fixed point hardly depends on it."""
     fit_rtol: float = 1e-4
     """Relative change of the parameters of a mixture at which EM ends: 1 % of the standard error for n = 10⁴."""
+    max_first_fit_steps: int = 12
+    """Maximum number of EM steps from each initial variance, of which the best goes on."""
     max_fit_steps: int = 300
     """Maximum number of EM steps of one fit."""
     fit_sample: int = 2**15
