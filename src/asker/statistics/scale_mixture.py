@@ -37,6 +37,8 @@ LOGIT_RANGE = 700.0
 """Range of log odds in which exp neither overflows nor underflows."""
 MAX_EXTRAPOLATION = 4.0
 """Maximum step length of SQUAREM, in steps of the iteration."""
+MINORITY_NATS = 5.0
+"""Price of an inlier ratio below a half: odds of 150, "very strong" evidence (Kass and Raftery, JASA 1995)."""
 MIN_DEGREES_OF_FREEDOM = 1e-9
 """Lower bound of sums of degrees of freedom, against division by 0."""
 
