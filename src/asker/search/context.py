@@ -57,6 +57,8 @@ class SearchContext:
         """
         problem = engine.problem
         self.settings, self.run, self.goes_on = settings, run, goes_on
+        self.is_known = False
+        """True while a resumed search repeats descents that its history has."""
         self.fixed_kernels: list[Kernel | None] = [f.kernel if f.noise_is_known else None for f in problem.factors]
         self.estimated = [k for k, f in enumerate(problem.factors) if not f.noise_is_known]
         """Numbers of the groups whose noise scale is unknown."""
