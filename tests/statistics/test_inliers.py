@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 import asker
 from asker.statistics.inliers import REJECTED, classify, inlier_radius
-from asker.statistics.scale import Noise
+from asker.statistics.noise import Noise
 
 N, BAD = 200, 80
 DIMENSIONS = (1, 2, 3, 6, 10, 15, 20, 40, 80, 150)

@@ -57,6 +57,8 @@ class SearchContext:
         """
         problem = engine.problem
         self.settings, self.run, self.goes_on = settings, run, goes_on
+        self.is_known = False
+        """True while a resumed search repeats descents that its history has."""
         self.fixed_kernels: list[Kernel | None] = [f.kernel if f.noise_is_known else None for f in problem.factors]
         self.estimated = [k for k, f in enumerate(problem.factors) if not f.noise_is_known]
         """Numbers of the groups whose noise scale is unknown."""
@@ -95,9 +97,9 @@ class SearchContext:
         return Conditions(self.engine)
 
     def squares(self, point: Point) -> tuple[Floats, ...]:
-        """Return w‖r‖² of the observations of this process, infinite for impossible ones."""
+        """Return w‖r‖² of the observations of this process, infinite for impossible and undefined ones."""
         if point not in self._squares:
-            u = self.all_squares(point)
+            u = tuple(np.where(np.isnan(x), np.inf, x) for x in self.all_squares(point))
             if any(f.valid is not None for f in self.problem.factors):
                 impossible = self.conditions.impossible(self.engine.rows_here(point))
                 u = tuple(np.where(mask, np.inf, x) for mask, x in zip(impossible, u, strict=True))

@@ -74,14 +74,18 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
 
 
 def _differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:
-    """Return whether a solution lies outside the confidence regions of known ones."""
+    """Return whether a solution lies outside the confidence regions of known ones: Σ w u under their weights w."""
     from scipy.special import chdtri
 
-    least = float(chdtri(context.n_unknowns, CONFIDENCE)) / 2
-    return all(
-        context.cost(other.point, one.models, one.leverage) - context.cost(one.point, one.models, one.leverage) > least
-        for one in known
-    )
+    least = float(chdtri(context.n_unknowns, CONFIDENCE))
+    for one in known:
+        w = context.weights(one.point, one.models, one.leverage)
+        here, there = context.squares(one.point), context.squares(other.point)
+        each = zip(w, there, here, strict=True)
+        increase = sum(float((w[w > 0] * (b[w > 0] - a[w > 0])).sum()) for w, b, a in each)
+        if not context.sums.of(increase)[0] > least:
+            return False
+    return True
 
 
 def doubts_of(

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from math import inf
 
 from asker._arguments import check_number
+from asker.statistics.scale_mixture import MINORITY_NATS
 
 
 @dataclass(frozen=True)
 class SearchSettings:
     """Settings of the search that `asker.solve` runs if a noise scale is unknown."""
 
-    alternative_nats: float = 5.0
+    alternative_nats: float = MINORITY_NATS
     """Difference of evidence, in nats, below which a solution is not excluded: odds of 150, "very strong" evidence
     (Kass and Raftery: Bayes Factors, JASA 1995).  A minority of inliers must gain as much over all others."""
     gain_nats: float = 0.005
