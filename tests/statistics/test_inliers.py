@@ -127,3 +127,11 @@ def test_doubts_count_the_inliers_of_the_result():
     told += [int(k) for doubt in result.doubts for k in re.findall(r"(\d+) inliers with", doubt)]
     assert set(told) <= {int(result.inliers[0].sum())}
     assert result.noise[0].inlier_ratio == result.inliers[0].mean()
+
+
+def test_observations_that_fit_exactly_under_a_kernel_are_inliers():
+    x = asker.Variables([[0.5, 2.0]], name="x")
+    factors = asker.Factors(lambda x, y: x - y, x[[0, 0]], data=[[0.5, 2.0]] * 2, kernel=asker.Huber(1.0))
+    result = asker.solve(asker.Problem(factors))
+    assert result.inliers[0].all()
+    assert result.noise[0].sigma == 0

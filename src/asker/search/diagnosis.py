@@ -59,18 +59,27 @@ def _shared_variables(problem: Problem) -> list[Variables]:
 def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Candidate]) -> list[Candidate]:
     """Return the solutions that the data do not exclude, the best first.
 
-    They are within `alternative_nats` of the best, or a majority whose fit of the agreed observations is better by
-    more than that; and they lie outside the confidence region of the best and of better alternatives.
+    They have redundant inliers, and are within `alternative_nats` of the best, or a majority whose fit of the agreed
+    observations is better by more than that; and they lie outside the confidence region of the best and of better alternatives.
     """
     nats, found = context.settings.alternative_nats, [best]
     for other in sorted(others, key=lambda c: -c.evidence):
-        if is_exact_minority(context, other) or not _differs(context, found, other):
+        if not _is_redundant(context, other) or is_exact_minority(context, other):
+            continue
+        if not _differs(context, found, other):
             continue
         is_close = other.evidence > best.evidence - nats
         is_majority = other.inlier_ratio > 0.5
         if is_close or (is_majority and gain_on_agreed(context, best, other) > nats + context.n_unknowns / 2):
             found.append(other)
     return found[1:]
+
+
+def _is_redundant(context: SearchContext, candidate: Candidate) -> bool:
+    """Return whether the inliers have more residual components than there are unknowns: else any point has as many."""
+    masks = inlier_masks(context, candidate)
+    (numbers,) = context.sums.of(float(sum(p * mask.sum() for p, mask in zip(context.p, masks, strict=True))))
+    return numbers > context.n_unknowns
 
 
 def _differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:

@@ -306,10 +306,9 @@ def mixture_kernels(context: SearchContext, candidate: Candidate) -> list[Kernel
             kernels.append(fixed or Quadratic())
             continue
         density = context.sums.median(np.exp(context.log_background[k]))
+        density = density if density > TINY else TINY  # NaN of a group without observations
         ratio = min(max(model.inlier_ratio, 1e-6), 1 - 1e-6)
-        odds = log(ratio / (1 - ratio)) - context.p[k] * (
-            0.5 * log(2 * np.pi * model.variance) + log(max(density, TINY))
-        )
+        odds = log(ratio / (1 - ratio)) - context.p[k] * (0.5 * log(2 * np.pi * model.variance) + log(density))
         c = min(max(round(odds), 1.0), MAX_ODDS)
         kernels.append(Mixture(sqrt(2 * c * max(model.variance, TINY)), float(c)))
     return kernels

@@ -50,7 +50,7 @@ class Doubt(str):
     kind: DoubtKind
     """Kind of the doubt."""
     numbers: Mapping[str, Any]
-    """Numbers that the sentence states, by name."""
+    """Numbers behind the sentence, by name."""
 
     def __new__(cls, text: str, kind: DoubtKind = DoubtKind.OTHER, **numbers: Any) -> "Doubt":
         doubt = super().__new__(cls, text)

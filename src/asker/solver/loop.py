@@ -12,6 +12,7 @@ from asker.engines.validity import Conditions
 from asker.problem.by_group import Groups
 from asker.problem.variables import ProblemError
 from asker.solver.checkpoint import Checkpoint, ProgressFile, Snapshot
+from asker.solver.doubts import Doubt
 from asker.solver.iteration import CurrentIteration, by_factor, residuals_at, values_at
 from asker.solver.result import Analysis, Iteration, Result, Status
 from asker.solver.stationarity import has_few_unknowns, predicted_decrease
@@ -187,11 +188,7 @@ def result_of(
     no_step = len(loop.history) > 1 and not any(line.accepted for line in loop.history[1:])
     is_stuck = status is Status.STALLED or (no_step and status is not Status.CONVERGED)
     fault = _nonfinite_derivative(engine, point) if is_stuck else ""
-    doubts = [f"{fault} at this point, and no step can be made from it"] if fault else []
-    if loop.is_at_border or status is Status.AT_BORDER:
-        doubts.append(AT_BORDER)
-    if loop.is_above_best:
-        doubts.append(ABOVE_BEST.format(loop.last[0].cost, loop.best.cost))
+    doubts = _doubts_of_loop(loop, status, fault)
     if fault and no_step:
         raise ProblemError(
             f"{fault} at the start, and no step can be made (for example of a square root or a norm at 0)"
@@ -239,12 +236,26 @@ def _classified(
     return known, None if possible is None else by_factor(problem, engine.whole(possible))
 
 
-def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray], analysis: Analysis) -> tuple[str, ...]:
-    """Return warnings that all weights are 0, and that the data do not determine some of few unknowns.
+def _doubts_of_loop(loop: SolveLoop, status: Status, fault: str) -> list[Doubt]:
+    """Return the reasons why the best point need not be a minimum; `fault` describes a derivative or is ""."""
+    doubts = []
+    if fault:
+        doubts.append(Doubt(f"{fault} at this point, and no step can be made from it", Doubt.NOT_CONVERGED))
+    if loop.is_at_border or status is Status.AT_BORDER:
+        doubts.append(Doubt(AT_BORDER, Doubt.NOT_CONVERGED))
+    if loop.is_above_best:
+        last, best = float(loop.last[0].cost), float(loop.best.cost)
+        doubts.append(Doubt(ABOVE_BEST.format(last, best), Doubt.NOT_CONVERGED, cost=last, best_cost=best))
+    return doubts
+
+
+def _doubts(engine: Engine, point: Point, weights: Sequence[np.ndarray], analysis: Analysis) -> tuple[Doubt, ...]:
+    """Return doubts that all weights are 0, and that the data do not determine some of few unknowns.
 
     Problems with many unknowns are not tested for the latter, since most of them have a gauge.
     """
-    no_weight = () if engine.sums.any(any(w.any() for w in weights)) else (NO_WEIGHT,)
+    has_weight = engine.sums.any(any(w.any() for w in weights))
+    no_weight = () if has_weight else (Doubt(NO_WEIGHT, Doubt.NOT_CONVERGED),)
     if not has_few_unknowns(engine.problem):
         return no_weight
     from asker.engines.cpu.linearized_problem import LinearModel

@@ -13,7 +13,7 @@ from asker.io.npz import read_npz, write_npz
 from asker.problem.by_group import Groups, count
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
-from asker.solver.doubts import Alternative
+from asker.solver.doubts import Alternative, Doubt
 from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
 from asker.statistics.inliers import Classified, classify, inflection, squares
@@ -76,9 +76,9 @@ class Analysis:
 
     uncertainty: Callable[..., Any]
     leverage: Callable[..., Groups[Any]]
-    doubts: Callable[..., tuple[str, ...]]
-    undetermined: Callable[..., str]
-    """Returns a sentence that names the unknowns not determined by a linearised model and weights, or ""."""
+    doubts: Callable[..., tuple[Doubt, ...]]
+    undetermined: Callable[..., Doubt | None]
+    """Returns a doubt that names the unknowns not determined by a linearised model and weights, or None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ class Result:
     loaded result."""
     possible: Sequence[np.ndarray] | None = None
     """Masks of the observations that `valid=` does not exclude; None without such a condition.  Not saved."""
-    found_doubts: tuple[str, ...] = ()
+    found_doubts: tuple[Doubt, ...] = ()
     """Part of `doubts` that the solve itself has reported."""
     alternatives: tuple[Alternative, ...] = ()
     """Other solutions that the data do not exclude, the best first, if the noise was estimated.  Not saved."""
@@ -148,8 +148,8 @@ class Result:
         return tuple(part[0] for part in value) if isinstance(value, tuple) else value[0]
 
     @cached_property
-    def doubts(self) -> tuple[str, ...]:
-        """Reasons not to rely on the result, one sentence each."""
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Reasons not to rely on the result: one sentence each, with its `kind` and its `numbers`."""
         return self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
 
     @cached_property

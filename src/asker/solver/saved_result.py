@@ -13,6 +13,7 @@ import numpy as np
 
 from asker.io.npz import Arrays, Tree, digest, signed
 from asker.problem.by_group import Groups
+from asker.solver.doubts import Doubt, DoubtKind
 from asker.statistics.inliers import Classified
 from asker.statistics.noise import Noise
 from asker.version import __version__
@@ -49,7 +50,8 @@ def packed(result: Any) -> tuple[Tree, Arrays]:
         "noise": [_jsonable(asdict(noise)) for noise in classified.noises] or None,
         "finds_noise": result.estimated_noise is not None,
         "inliers": _jsonable([classified.n_inliers, classified.n_informative]),
-        "doubts": list(result.doubts),
+        "doubts": [str(doubt) for doubt in result.doubts],
+        "doubt_kinds": [[doubt.kind.name, _jsonable(dict(doubt.numbers))] for doubt in result.doubts],
         "status": result.status.name,
         "history": [_jsonable(asdict(line)) for line in result.history],
         "seconds": _jsonable(result.seconds),
@@ -76,7 +78,7 @@ def unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
         **{name: tree[name] for name in PLAIN},
         "estimated_noise": known.noises if tree.get("finds_noise", True) and known.noises else None,
         "known_inliers": known,
-        "found_doubts": tuple(tree.get("doubts", ())),
+        "found_doubts": _doubts(tree),
         **{key: Groups(items, names) for key, items in factors.items()},
         "problem": None,
         "values": Groups([item_of(key) for _, key in tree["variables"]], [name for name, _ in tree["variables"]]),
@@ -85,6 +87,14 @@ def unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
         "seconds": tree["seconds"],
         "strategy": tree["strategy"],
     }
+
+
+def _doubts(tree: Tree) -> tuple[Doubt, ...]:
+    """Return the doubts; files of 0.6 and earlier have sentences without a kind."""
+    texts = tree.get("doubts", [])
+    kinds = tree.get("doubt_kinds", [[DoubtKind.OTHER.name, {}]] * len(texts))
+    each = zip(texts, kinds, strict=True)
+    return tuple(Doubt(text, DoubtKind[kind], **_with_tuples(numbers)) for text, (kind, numbers) in each)
 
 
 def _jsonable(x: Any) -> Any:
@@ -130,6 +140,7 @@ def _check(tree: Tree, arrays: Arrays) -> None:
         raise ValueError(f"relative_damping is {tree['relative_damping']!r}")
     for doubt in _list("doubts", tree.get("doubts", [])):  # format 1 began without
         _text("a doubt", doubt)
+    _check_doubt_kinds(tree)
     for name, seconds in _table("seconds", tree["seconds"]).items():
         _number(f"the time of {name}", seconds, least=0.0)
     _number("the total time", tree["seconds"]["total"])
@@ -138,6 +149,19 @@ def _check(tree: Tree, arrays: Arrays) -> None:
     _check_noise(tree)
     _check_inliers(tree)
     _check_history(tree)
+
+
+def _check_doubt_kinds(tree: Tree) -> None:
+    if "doubt_kinds" not in tree:  # 0.6
+        return
+    rows = [_list("the kind of a doubt", row) for row in _list("doubt_kinds", tree["doubt_kinds"])]
+    if len(rows) != len(tree.get("doubts", [])) or any(len(row) != 2 for row in rows):
+        raise ValueError("the kinds of its doubts do not match its doubts")
+    for kind, numbers in rows:
+        _text("the kind of a doubt", kind)
+        _table("the numbers of a doubt", numbers)
+        if kind not in DoubtKind.__members__:
+            raise ValueError(f"{kind!r} is no kind of a doubt; it may be of a later version of asker")
 
 
 def _check_variables(tree: Tree, arrays: Arrays) -> None:

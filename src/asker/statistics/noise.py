@@ -32,6 +32,8 @@ TAU_PER_SIGMA = 5.0
 """τ over σ of a smooth truncated kernel that suits the noise: an inlier at 3σ has two thirds of the full weight."""
 EXACT_RATIO = 1e-12
 """σ over the root of the mean square below which residuals fit exactly, but for rounding errors."""
+EXACT_VARIANCE = 2 * TINY
+"""Variance below which residuals fit exactly in any unit: it is the lower bound of all variances."""
 MIN_DEGREES_OF_FREEDOM = 1.0
 """Degrees of freedom below which a scale cannot be estimated."""
 FIRST_VARIANCES = 16.0 ** -np.arange(7)
@@ -72,7 +74,7 @@ class Noise:
     @property
     def uncertainty(self) -> float:
         """Relative standard deviation of the estimate of σ, from its degrees of freedom, if the solution is correct."""
-        return 1 / sqrt(2 * self.n_spare) if self.is_known else inf
+        return sqrt(0.5 / self.n_spare) if self.is_known else inf
 
     def __str__(self) -> str:
         if not self.is_known:
@@ -96,7 +98,7 @@ def noise_of(model: ScaleMixture, of: Residuals, p: int, rounding: float, exact_
     ratio = n_in / n if n else float("nan")
     if counted < MIN_DEGREES_OF_FREEDOM:
         return Noise(float("nan"), ratio, counted, rounding)
-    sigma = 0.0 if model.variance <= exact_below else sqrt(model.variance)
+    sigma = 0.0 if model.variance <= max(exact_below, EXACT_VARIANCE) else sqrt(model.variance)
     return Noise(sigma, ratio, counted, rounding, model.dof)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from asker.engines.null_space import MIN_COMPONENT, open_entries
 from asker.geometry.manifolds import Euclidean
 from asker.problem.variables import Variables
+from asker.solver.doubts import Doubt
 
 if TYPE_CHECKING:
     from asker.engines.cpu.linearized_problem import LinearModel
@@ -92,8 +93,10 @@ def n_undetermined(model: "LinearModel | DeviceModel", weights: Sequence[NDArray
     return n_open(model.inverse(list(weights)).regularisation)
 
 
-def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]], of_inliers: bool = False) -> str:
-    """Return a description of the unknowns that the observations do not determine; "" if all are determined.
+def undetermined(
+    model: "LinearModel", weights: Sequence[NDArray[np.float64]], of_inliers: bool = False
+) -> Doubt | None:
+    """Return a doubt that names the unknowns that the observations do not determine; None if all are determined.
 
     The normal matrix is dense: this is for problems with few unknowns.  With `of_inliers`, the weights are those of the
     inliers rather than of all observations with influence.
@@ -119,12 +122,15 @@ def undetermined(model: "LinearModel", weights: Sequence[NDArray[np.float64]], o
             H += flat.T @ flat
     is_open, n_directions = open_entries(H[None], np.zeros((1, n), dtype=bool))
     if not n_directions[0]:
-        return ""
+        return None
     names = format_parameters({v: is_open[0][columns[v]] & ~v.fixed[:, None] for v in free})
-    is_separate = int(is_open.sum()) == int(n_directions[0])
+    n_parameters, n_open_directions = int(is_open.sum()), int(n_directions[0])
+    is_separate = n_parameters == n_open_directions
     if of_inliers:
         why = "only outliers depend on them" if is_separate else "they can move together without a change of residuals"
-        return f"the inliers do not determine {names}: {why}"
-    if is_separate:
-        return f"the data do not determine {names}: their values are still those of the initial guess"
-    return f"the data do not determine {names}: they can move together without a change of any residual"
+        text = f"the inliers do not determine {names}: {why}"
+    elif is_separate:
+        text = f"the data do not determine {names}: their values are still those of the initial guess"
+    else:
+        text = f"the data do not determine {names}: they can move together without a change of any residual"
+    return Doubt(text, Doubt.UNDETERMINED, n_parameters=n_parameters, n_directions=n_open_directions)
