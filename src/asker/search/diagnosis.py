@@ -60,7 +60,8 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
     """Return the solutions that the data do not exclude, the best first.
 
     They have redundant inliers, and are within `alternative_nats` of the best, or a majority whose fit of the agreed
-    observations is better by more than that; and they lie outside the confidence region of the best and of better alternatives.
+    observations is better by more than that; and they lie outside the confidence region of the best and of better
+    alternatives.
     """
     nats, found = context.settings.alternative_nats, [best]
     for other in sorted(others, key=lambda c: -c.evidence):
