@@ -1,0 +1,109 @@
+"""Alternation of bundle adjustment, new tracks and triangulation, until nothing is gained.
+
+(1) Bundle adjustment with unknown noise.
+(2) Matches are joined into tracks again, first those within the inlier limit of the epipolar lines of the solved
+    poses, which splits and merges the previous tracks, and these are triangulated.  No match is removed: the noise of
+    a truncated distribution could not be estimated.
+(3) If that gives more inliers than chance explains, continue with (1).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from asker.applications.colmap.options import Refine
+from asker.applications.colmap.refine import ColmapOutcome
+from asker.applications.colmap.refine import refine as adjust
+from asker.applications.outcome import Say
+from asker.applications.posed.matches import Matches
+from asker.applications.posed.posed_images import PosedImages
+from asker.applications.posed.scene import (
+    epipolar_distances,
+    in_track_order,
+    norms_of,
+    triangulated,
+    with_solution,
+)
+from asker.applications.posed.tracks import Tracks, join
+
+MAX_ROUNDS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Poses and intrinsics after bundle adjustment, with the tracks that were adjusted."""
+
+    posed: PosedImages
+    tracks: Tracks
+    outcome: ColmapOutcome
+    inliers: np.ndarray
+    """(n_observations,): the mask of inliers in the order of the tracks."""
+    limit: float
+    """Pixels; the largest error of an inlier."""
+    n_rounds: int
+
+    @property
+    def n_inliers(self) -> int:
+        return int(self.inliers.sum())
+
+
+def settle(
+    posed: PosedImages, matches: Matches, tracks: Tracks, say: Say, refine: Refine = "poses", **limits: Any
+) -> Solution:
+    """Return the solution from a start.
+
+    Parameters
+    ----------
+    posed
+        The start.
+    matches
+        The matches to join.
+    tracks
+        The first tracks, which do not depend on the start.
+    say
+        Receives progress messages.
+    refine
+        The free parameters besides points, as in `colmap.refine`.
+    **limits
+        Arguments of `asker.solve`.
+    """
+    solution = solved(posed, matches, tracks, refine, **limits)
+    for k in range(1, MAX_ROUNDS):
+        new = rejoined(solution, matches)
+        model, kept = triangulated(solution.posed, matches, new)
+        near = norms_of(solution.posed, matches, kept, model.points.xyz) <= solution.limit
+        gain = int(near.sum()) - solution.n_inliers
+        if gain <= np.sqrt(solution.n_inliers):
+            break
+        say(f"round {k + 1}: {gain} more observations")
+        better = solved(solution.posed, matches, new, refine, **limits)
+        if better.n_inliers <= solution.n_inliers:
+            break
+        solution = replace(better, n_rounds=k + 1)
+    return solution
+
+
+def solved(
+    posed: PosedImages,
+    matches: Matches,
+    tracks: Tracks,
+    refine: Refine = "poses",
+    hold: Sequence[str] = (),
+    **limits: Any,
+) -> Solution:
+    """Return the solution of one bundle adjustment, from points triangulated with the poses."""
+    model, kept = triangulated(posed, matches, tracks)
+    if not kept.n:
+        raise ValueError("no point can be triangulated: the poses and the matches do not agree anywhere")
+    outcome = adjust(model, refine=refine, hold=hold, **limits)
+    inliers = in_track_order(matches, kept, outcome.inliers)
+    limit = outcome.record["inlier_radius"] or np.inf
+    return Solution(with_solution(posed, outcome.model), kept, outcome, inliers, float(limit), 1)
+
+
+def rejoined(solution: Solution, matches: Matches) -> Tracks:
+    """Return the tracks of matches, joined anew with the epipolar geometry of a solution."""
+    distance = epipolar_distances(solution.posed, matches, *matches.features.T)
+    return join(matches, distance <= solution.limit)
