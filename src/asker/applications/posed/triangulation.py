@@ -1,7 +1,8 @@
 """Robust triangulation of many tracks, with constant cameras.
 
-Each track is a small problem of its own: hypotheses from pairs of its rays and from all of its rays, scored by the sum
-of the angles to the rays, and a reweighted least squares solution from the best one.  The sum of unsquared angles needs
+Each track is a small problem of its own: hypotheses from pairs of its rays, from all of them, and at the median distance
+if they are almost parallel, scored by the sum of the angles to the rays, and a reweighted least squares solution from
+the best one.  The sum of unsquared angles needs
 no noise scale and tolerates a minority of wrong observations.
 """
 
@@ -19,7 +20,7 @@ MIN_DETERMINANT = 1e-12
 
 
 def triangulate(tracks: Tracks, centres: np.ndarray, rays: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Return the points of tracks, (n_points, 3); NaN for those that no hypothesis puts in front of its cameras.
+    """Return the points of tracks, (n_points, 3); NaN if all hypotheses are infinite.
 
     Parameters
     ----------
@@ -48,6 +49,10 @@ def triangulate(tracks: Tracks, centres: np.ndarray, rays: np.ndarray, seed: int
         total = _total_angle(tracks, trial, centres, rays)
         better = total < lowest
         best[better], lowest[better] = trial[better], total[better]
+    trial = _at_median_distance(tracks, best, lowest, centres, rays)
+    total = _total_angle(tracks, trial, centres, rays)
+    better = total < lowest
+    best[better], lowest[better] = trial[better], total[better]
     best[~np.isfinite(lowest)] = 0.0
     for _ in range(REWEIGHTING_ROUNDS):
         offset = best[point] - centres
@@ -78,6 +83,22 @@ def _intersection(
     good = np.linalg.det(A) > MIN_DETERMINANT
     out[good] = np.linalg.solve(A[good], b[good][:, :, None])[:, :, 0]
     return out
+
+
+def _at_median_distance(
+    tracks: Tracks, points: np.ndarray, total: np.ndarray, centres: np.ndarray, rays: np.ndarray
+) -> np.ndarray:
+    """Return points on the mean ray of each track, at the median distance of the points in front of their cameras.
+
+    They are in front of the cameras if the rays are almost parallel and their intersection is behind.
+    """
+    n, point = tracks.n, tracks.point
+    distance = np.linalg.norm(points[point] - centres, axis=1)[(total < np.pi / 2)[point]]
+    count = np.bincount(point, minlength=n)
+    mean = [
+        np.stack([np.bincount(point, x[:, k], minlength=n) / count for k in range(3)], axis=1) for x in (centres, rays)
+    ]
+    return mean[0] + (np.median(distance) if len(distance) else np.nan) * mean[1]
 
 
 def _total_angle(tracks: Tracks, points: np.ndarray, centres: np.ndarray, rays: np.ndarray) -> np.ndarray:
