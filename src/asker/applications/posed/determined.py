@@ -16,7 +16,9 @@ N_MINIMAL_PAIR = 5
 """Matches that determine the relative pose of the first two images of a set."""
 
 
-def determined_sets(image: np.ndarray, point: np.ndarray, inliers: np.ndarray, n_images: int, p: float) -> list[np.ndarray]:
+def determined_sets(
+    image: np.ndarray, point: np.ndarray, inliers: np.ndarray, n_images: int, p: float
+) -> list[np.ndarray]:
     """Return the sets of images with determined relative poses, the largest first; each has two or more images.
 
     Parameters
@@ -60,7 +62,9 @@ def _grown(seen: np.ndarray, good: np.ndarray, members: np.ndarray, free: np.nda
     while True:
         usable = (members.astype(float) @ good >= 2).astype(float)
         m, s = seen @ usable, good @ usable
-        new = np.array([bool(f and not k and _accepted(a, b, p)) for f, k, a, b in zip(free, members, m, s, strict=True)])
+        new = np.array(
+            [bool(f and not k and _accepted(a, b, p)) for f, k, a, b in zip(free, members, m, s, strict=True)]
+        )
         if not new.any():
             return members
         members = members | new

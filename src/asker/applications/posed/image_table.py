@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from asker.applications.colmap.cameras import project
-from asker.applications.posed.matches import Matches
+from asker.applications.posed.correspondences.matches import Matches
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.scene import norms_of, points_of
 from asker.applications.posed.settle import Solution
@@ -64,7 +64,8 @@ def image_table(start: PosedImages, refined: PosedImages, parts: list["Part"], n
     moved = np.linalg.norm(start.centres - refined.centres, axis=1)
     R = np.linalg.norm(start.poses[:, :, :3] - refined.poses[:, :, :3], axis=(1, 2))
     turned = np.degrees(2 * np.arcsin(np.minimum(R / np.sqrt(8), 1.0)))
-    return ImageTable(start.names, determined, *counts, shift, moved, turned, *errors)
+    seen, before, after = counts
+    return ImageTable(start.names, determined, seen, before, after, shift, moved, turned, errors[0], errors[1])
 
 
 @dataclass(frozen=True, eq=False)

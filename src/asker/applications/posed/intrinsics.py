@@ -7,7 +7,7 @@ import numpy as np
 
 from asker.applications.colmap.model import Cameras, n_params
 from asker.applications.colmap.options import Refine
-from asker.applications.posed.matches import Matches
+from asker.applications.posed.correspondences.matches import Matches
 from asker.applications.posed.options import IntrinsicsMode
 from asker.applications.posed.posed_images import PosedImages, with_cameras
 from asker.applications.posed.settle import Solution, rejoined, solved
@@ -47,10 +47,11 @@ def with_camera_model(posed: PosedImages, mode: IntrinsicsMode) -> PosedImages:
         return replace(posed, cameras=replace(cameras, models=models, params=params))
     if mode != "shared":
         return posed
-    each = [(cameras.models[k], *cameras.sizes[k].tolist()) for k in posed.of_image]
+    each = [(cameras.models[k], tuple(cameras.sizes[k].tolist())) for k in posed.of_image]
     merged = {key: [cameras.params[c] for c, k in zip(posed.of_image, each, strict=True) if k == key] for key in each}
-    params = [np.median(merged[key], axis=0) for key in each]
-    made = with_cameras(posed.names, posed.poses, [key[0] for key in each], [key[1:] for key in each], params)
+    shared = [np.median(merged[key], axis=0) for key in each]
+    sizes = np.array([size for _, size in each])
+    made = with_cameras(posed.names, posed.poses, [model for model, _ in each], sizes, shared)
     return replace(posed, cameras=made.cameras, of_image=made.of_image)
 
 

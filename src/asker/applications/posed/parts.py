@@ -8,13 +8,13 @@ import numpy as np
 from asker.applications.colmap.inliers import without_outliers
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
+from asker.applications.posed.correspondences.matches import Matches
+from asker.applications.posed.correspondences.tracks import Tracks
 from asker.applications.posed.determined import determined_sets
 from asker.applications.posed.image_table import Part
-from asker.applications.posed.matches import Matches
 from asker.applications.posed.posed_images import PosedImages, with_cameras
 from asker.applications.posed.scene import model_of
 from asker.applications.posed.settle import Solution, rejoined, solved
-from asker.applications.posed.tracks import Tracks
 from asker.geometry.gauge import Observed, gauge_correction, transformed
 
 

@@ -30,6 +30,8 @@ class PosedImages:
     """(n_points, 3): points of the scene if the source has some; they serve to choose pairs of images only."""
     depths: dict[str, np.ndarray] = field(default_factory=dict)
     """Depth maps (H, W) along the viewing direction by image name, NaN where they are unknown."""
+    given_names: tuple[str, ...] = ()
+    """(n_images,): the names in the source of the poses; empty if they are equal to `names`."""
     other: dict[str, Any] = field(default_factory=dict)
     """Entries of `transforms.json` that are no cameras, which are written again."""
 
@@ -54,7 +56,9 @@ class PosedImages:
         kept = set(names)
         depths = {name: depth for name, depth in self.depths.items() if name in kept}
         cameras = cameras_taken(self.cameras, used)
-        return replace(self, names=names, poses=self.poses[index], cameras=cameras, of_image=of_image, depths=depths)
+        given = tuple(self.given_names[k] for k in index.tolist()) if self.given_names else ()
+        new = replace(self, names=names, poses=self.poses[index], cameras=cameras, of_image=of_image)
+        return replace(new, depths=depths, given_names=given)
 
     def rays(self, image: np.ndarray, xys: np.ndarray) -> np.ndarray:
         """Return unit vectors (n, 3) of pixels (n, 2) of images (n,), in the camera frames; NaN where there is none."""

@@ -64,7 +64,9 @@ def _newton_step(camera_model: str, params: np.ndarray, d: np.ndarray, uv: np.nd
     a /= np.linalg.norm(a, axis=1, keepdims=True)
     b = np.cross(d, a)
     J = [
-        (_residual(camera_model, params, d + STEP * t, uv) - _residual(camera_model, params, d - STEP * t, uv)) / STEP / 2
+        (_residual(camera_model, params, d + STEP * t, uv) - _residual(camera_model, params, d - STEP * t, uv))
+        / STEP
+        / 2
         for t in (a, b)
     ]
     det = J[0][:, 0] * J[1][:, 1] - J[0][:, 1] * J[1][:, 0]

@@ -10,16 +10,16 @@ import numpy as np
 import asker
 from asker.applications.colmap.model import ColmapModel
 from asker.applications.outcome import Say, silent
+from asker.applications.posed.correspondences.matches import Matches
+from asker.applications.posed.correspondences.tracks import Tracks, join
 from asker.applications.posed.image_table import ImageTable, Part, image_table
 from asker.applications.posed.intrinsics import REFINES, IntrinsicsChoice, choose_intrinsics, with_camera_model
-from asker.applications.posed.matches import Matches
 from asker.applications.posed.options import IntrinsicsMode
 from asker.applications.posed.parts import determined_parts, joined
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.scene import epipolar_distances
 from asker.applications.posed.second_start import AveragedRotations, averaged_rotations
 from asker.applications.posed.settle import Solution, rejoined, settle, solved
-from asker.applications.posed.tracks import Tracks, join
 from asker.applications.posed.validation import LEVEL, HeldOut, Verdict, compare, hold_out
 from asker.problem.variables import ProblemError
 
@@ -180,7 +180,7 @@ def _candidates(
         try:
             if name == "averaged rotations" and averaged is not None:
                 begin = solved(averaged.start(start), training, tracks, hold=("rotations",), **limits).posed
-            solution = settle(begin, training, tracks, lambda text: say(f"from {name}, {text}"), REFINES[intrinsics], **limits)
+            solution = settle(begin, training, tracks, say, REFINES[intrinsics], **limits)
         except ValueError:  # no track can be triangulated with these poses
             if name == names[-1] and not out:
                 raise

@@ -6,9 +6,9 @@ import numpy as np
 
 from asker.applications.colmap.model import NO_POINT, ColmapModel, Images, Points, camera_poses, starts_of
 from asker.applications.colmap.reprojection_error import reprojection_norms
-from asker.applications.posed.matches import Matches
+from asker.applications.posed.correspondences.matches import Matches
+from asker.applications.posed.correspondences.tracks import Tracks
 from asker.applications.posed.posed_images import PosedImages
-from asker.applications.posed.tracks import Tracks
 from asker.applications.posed.triangulation import triangulate
 from asker.geometry.rotations import quaternion_from_matrix
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import asker
 from asker.applications.outcome import inlier_radii
-from asker.applications.posed.matches import Matches
+from asker.applications.posed.correspondences.matches import Matches
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.rotation_averaging.files import RelativeRotations
 from asker.applications.rotation_averaging.problem import averaging_problem, residual_norms

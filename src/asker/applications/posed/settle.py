@@ -17,7 +17,8 @@ from asker.applications.colmap.options import Refine
 from asker.applications.colmap.refine import ColmapOutcome
 from asker.applications.colmap.refine import refine as adjust
 from asker.applications.outcome import Say
-from asker.applications.posed.matches import Matches
+from asker.applications.posed.correspondences.matches import Matches
+from asker.applications.posed.correspondences.tracks import Tracks, join
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.scene import (
     epipolar_distances,
@@ -26,7 +27,6 @@ from asker.applications.posed.scene import (
     triangulated,
     with_solution,
 )
-from asker.applications.posed.tracks import Tracks, join
 
 MAX_ROUNDS = 6
 

@@ -1,14 +1,14 @@
 """Robust triangulation of many tracks, with constant cameras.
 
-Each track is a small problem of its own: hypotheses from pairs of its rays, from all of them, and at the median distance
-if they are almost parallel, scored by the sum of the angles to the rays, and a reweighted least squares solution from
-the best one.  The sum of unsquared angles needs
-no noise scale and tolerates a minority of wrong observations.
+Each track is a small problem of its own: hypotheses from pairs of its rays, from all of them, and at the median
+distance if they are almost parallel, scored by the sum of the angles to the rays, and a reweighted least squares
+solution from the best one.  The sum of unsquared angles needs no noise scale and tolerates a minority of wrong
+observations.
 """
 
 import numpy as np
 
-from asker.applications.posed.tracks import Tracks
+from asker.applications.posed.correspondences.tracks import Tracks
 
 N_PAIRS = 12
 """The number of pairs of rays of a track that are tried."""
@@ -69,9 +69,7 @@ def triangulate(tracks: Tracks, centres: np.ndarray, rays: np.ndarray, seed: int
     return best
 
 
-def _intersection(
-    point: np.ndarray, n: int, centres: np.ndarray, rays: np.ndarray, weight: np.ndarray
-) -> np.ndarray:
+def _intersection(point: np.ndarray, n: int, centres: np.ndarray, rays: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return the points with the least sum of weighted squared distances to their rays; NaN for parallel rays."""
     total = np.bincount(point, weight, minlength=n)
     weight = weight / np.where(total > 0, total, 1.0)[point]

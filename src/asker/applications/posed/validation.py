@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asker.applications.posed.matches import Matches
+from asker.applications.posed.correspondences.matches import Matches
+from asker.applications.posed.correspondences.tracks import Tracks
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.scene import epipolar_distances, norms_of, points_of
-from asker.applications.posed.tracks import Tracks
 
 SHARE = 0.1
 """The fraction of the observations to hold out."""
@@ -98,5 +98,5 @@ def compare(before: np.ndarray, after: np.ndarray, limit: float) -> Verdict:
 
     counts = (np.minimum(before, after) <= limit) & (before != after)
     n, better = int(counts.sum()), int((after < before)[counts].sum())
-    medians = [float(np.median(x[counts])) if n else np.inf for x in (before, after)]
-    return Verdict(n, better, *medians, float(binom.sf(better - 1, n, 0.5)) if n else 1.0)
+    old, new = (float(np.median(x[counts])) if n else float(np.inf) for x in (before, after))
+    return Verdict(n, better, old, new, float(binom.sf(better - 1, n, 0.5)) if n else 1.0)

@@ -77,7 +77,9 @@ def _rows(path: Path) -> np.ndarray:
             raise FileError(path, f"expected numbers, got {line.strip()[:40]!r}", number) from None
         width = width or len(row)
         if len(row) not in (TUM_NUMBERS, KITTI_NUMBERS) or len(row) != width:
-            raise FileError(path, f"a pose has {TUM_NUMBERS} (TUM) or {KITTI_NUMBERS} (KITTI) numbers, not {len(row)}", number)
+            raise FileError(
+                path, f"a pose has {TUM_NUMBERS} (TUM) or {KITTI_NUMBERS} (KITTI) numbers, not {len(row)}", number
+            )
         if not np.isfinite(row).all() or (width == TUM_NUMBERS and not any(row[4:])):
             raise FileError(path, "this pose is not finite, or its quaternion is zero", number)
         rows.append(row)
@@ -97,7 +99,9 @@ def _by_timestamp(path: Path, stamps: np.ndarray, image_names: list[str]) -> lis
         spacing = np.median(np.diff(np.unique(of_name))) if len(set(of_name.tolist())) > 1 else 1.0
         close = np.abs(stamps - of_name[nearest]) <= spacing / 2
         if close.any() and len(set(nearest[close].tolist())) == close.sum():
-            return [image_names[k] if ok else f"timestamp {t:g}" for k, ok, t in zip(nearest, close, stamps, strict=True)]
+            return [
+                image_names[k] if ok else f"timestamp {t:g}" for k, ok, t in zip(nearest, close, stamps, strict=True)
+            ]
     if len(image_names) != len(stamps):
         raise FileError(path, f"{len(stamps)} timestamps do not match the names of {len(image_names)} images")
     return image_names

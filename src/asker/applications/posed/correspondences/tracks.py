@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from asker.applications.posed.matches import Matches
+from asker.applications.posed.correspondences.matches import Matches
 
 
 @dataclass(frozen=True, eq=False)

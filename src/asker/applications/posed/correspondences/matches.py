@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -140,7 +141,10 @@ def read_matches(path: FilePath, names: Sequence[str]) -> Matches:
     if not is_database(path):
         raise FileError(path, "this is not a COLMAP database")
     try:
-        with closing(sqlite3.connect(f"file:{Path(path).absolute()}?mode=ro", uri=True)) as database:
+        wal = Path(f"{path}-wal")
+        how = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"  # creates no file beside it
+        address = f"file:{quote(str(Path(path).absolute()))}?{how}"
+        with closing(sqlite3.connect(address, uri=True)) as database:
             return _read(path, database, names)
     except sqlite3.Error as error:
         raise FileError(path, f"this COLMAP database cannot be read: {error}") from error
