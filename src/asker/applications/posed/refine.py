@@ -19,7 +19,7 @@ from asker.applications.posed.parts import determined_parts, joined
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.scene import epipolar_distances
 from asker.applications.posed.second_start import AveragedRotations, averaged_rotations
-from asker.applications.posed.settle import Solution, rejoined, settle, solved
+from asker.applications.posed.settle import INLIER_RADIUS, Solution, rejoined, settle, solved
 from asker.applications.posed.validation import LEVEL, HeldOut, Verdict, compare, hold_out
 from asker.problem.variables import ProblemError
 
@@ -124,7 +124,7 @@ def refine(
         "starts": {one.name: starts_record(one) for one in candidates},
         "intrinsics": {"requested": intrinsics, "free": choice.refine} | intrinsics_record(choice),
         "rounds": best.solution.n_rounds,
-        "sigma": [float(next(iter(part.solution.outcome.result.noise)).sigma) for part in parts],
+        "sigma": [part.solution.limit / INLIER_RADIUS for part in parts],
         "inlier_limit": final.limit,
         "inlier_ratio": float(final.inliers.mean()),
         "held_out": asdict(verdict),

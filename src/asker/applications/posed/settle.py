@@ -1,6 +1,6 @@
 """Alternation of bundle adjustment, new tracks and triangulation, until nothing is gained.
 
-(1) Bundle adjustment with unknown noise.
+(1) Bundle adjustment with unknown noise; if it cannot be estimated, the noise is that of the epipolar distances.
 (2) Matches are joined into tracks again, first those within the inlier limit of the epipolar lines of the solved
     poses, which splits and merges the previous tracks, and these are triangulated.  No match is removed: the noise of
     a truncated distribution could not be estimated.
@@ -27,8 +27,17 @@ from asker.applications.posed.scene import (
     triangulated,
     with_solution,
 )
+from asker.statistics.inliers import inlier_radius
+from asker.statistics.scale import REACH
 
 MAX_ROUNDS = 6
+EPIPOLAR_ROUNDS = 3
+MEDIAN_TO_SIGMA = 1.4826
+"""Ratio of the standard deviation of a Gaussian variable and the median of its absolute value."""
+INLIER_RADIUS = inlier_radius(2, 1.0)
+"""Largest error of an inlier relative to the noise, for the two coordinates of a feature."""
+MIN_NOISE = 1e-3
+"""Pixels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +107,25 @@ def solved(
     if not kept.n:
         raise ValueError("no point can be triangulated: the poses and the matches do not agree anywhere")
     outcome = adjust(model, refine=refine, hold=hold, **limits)
-    inliers = in_track_order(matches, kept, outcome.inliers)
-    limit = outcome.record["inlier_radius"] or np.inf
-    return Solution(with_solution(posed, outcome.model), kept, outcome, inliers, float(limit), 1)
+    limit = outcome.record["inlier_radius"]
+    if limit is not None:
+        inliers = in_track_order(matches, kept, outcome.inliers)
+        return Solution(with_solution(posed, outcome.model), kept, outcome, inliers, float(limit), 1)
+    for _ in range(EPIPOLAR_ROUNDS):
+        sigma = epipolar_noise(with_solution(posed, outcome.model), matches)
+        outcome = adjust(outcome.model, "irls", "smooth-truncated", REACH * sigma, refine=refine, hold=hold, **limits)
+    near = in_track_order(matches, kept, outcome.norms) <= INLIER_RADIUS * sigma
+    return Solution(with_solution(posed, outcome.model), kept, outcome, near, INLIER_RADIUS * sigma, 1)
+
+
+def epipolar_noise(posed: PosedImages, matches: Matches) -> float:
+    """Return the noise of a feature in pixels, from the median distance of matches from their epipolar lines.
+
+    It takes the place of the noise of reprojection errors, which cannot be estimated if most points are seen by two
+    images only.
+    """
+    distance = epipolar_distances(posed, matches, *matches.features.T)
+    return max(float(MEDIAN_TO_SIGMA * np.median(distance)), MIN_NOISE)
 
 
 def rejoined(solution: Solution, matches: Matches) -> Tracks:
