@@ -12,12 +12,13 @@ from asker.applications.posed import join, read_poses, with_cameras
 from asker.applications.posed.correspondences.tracks import Tracks
 from asker.applications.posed.reports.outputs import write_nerfstudio
 from asker.applications.posed.scene import model_of
-from posed_scenes import HEIGHT, WIDTH, centre_error, disturbed, scene, write_database
+from asker.applications.posed.synthetic import HEIGHT, WIDTH, centre_error, disturbed, make_scene
+from posed_scenes import write_database
 
 
 @pytest.fixture(scope="module")
 def made():
-    return scene(n=6, n_points=150)
+    return make_scene(n=6, n_points=150)
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_features_of_pycolmap_refine_textured_images(asks, tmp_path):
 
     true = posed(np.array(poses))
     begin = posed(disturbed(true, 3.0, 20.0).poses)
-    empty, none = Tracks(np.zeros(0, int), np.zeros(0, int)), scene(n=n, n_points=40).matches
+    empty, none = Tracks(np.zeros(0, int), np.zeros(0, int)), make_scene(n=n, n_points=40).matches
     write_nerfstudio(tmp_path / "transforms.json", begin, model_of(begin, none, empty, np.zeros((0, 3))))
     code, _, _ = asks("refine-poses", images, tmp_path / "transforms.json", "--output", tmp_path / "out", "--quiet")
     assert code == 0

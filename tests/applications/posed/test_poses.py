@@ -10,11 +10,12 @@ from asker.applications import colmap
 from asker.applications.posed import assigned, list_images, parse_intrinsics, read_matches, read_poses
 from asker.applications.posed.correspondences.tracks import Tracks
 from asker.applications.posed.scene import model_of
+from asker.applications.posed.synthetic import FOCAL, HEIGHT, WIDTH, make_scene
 from asker.geometry.rotations import quaternion_from_matrix
 from asker.io.files import FileError
-from posed_scenes import FOCAL, HEIGHT, WIDTH, scene, write_database
+from posed_scenes import write_database
 
-MADE = scene(n=4, n_points=40)
+MADE = make_scene(n=4, n_points=40)
 TRUTH = MADE.truth
 CAMERA = parse_intrinsics(f"{FOCAL},{FOCAL},{WIDTH / 2},{HEIGHT / 2}")
 
@@ -52,7 +53,7 @@ def write_arrays(folder, to_world):
     np.savez(
         folder / "poses.npz",
         intrinsic=np.tile(half, (1, 4, 1, 1)),
-        depth=np.ones((4, HEIGHT // 2, WIDTH // 2, 1)),
+        depth=depth,
         **poses,
     )
     return folder / "poses.npz"
@@ -160,12 +161,12 @@ def test_arrays_are_named_in_errors(tmp_path):
         ({"extrinsics": np.zeros((2, 5))}, r"extrinsics has the shape \(2, 5\)"),
         ({"extrinsics": np.zeros((2, 3, 4))}, r"extrinsics\[0\] is no rotation"),
         ({"extrinsics": TRUTH.poses}, "4 poses without names, but 2 images"),
-        ({"extrinsics": TRUTH.poses, "names": TRUTH.names}, "no intrinsics"),
+        (named, "no intrinsics"),
         (
-            {"extrinsics": TRUTH.poses, "names": TRUTH.names, "K": np.zeros((2, 2))},
+            named | {"K": np.zeros((2, 2))},
             r"intrinsics have the shape \(2, 2\)",
         ),
-        ({"extrinsics": TRUTH.poses, "names": TRUTH.names, "K": np.zeros((3, 3))}, "intrinsics of image 0 are not"),
+        (named | {"K": np.zeros((3, 3))}, "intrinsics of image 0 are not"),
     ):
         np.savez(tmp_path / "a.npz", **arrays)
         with pytest.raises(FileError, match=message):

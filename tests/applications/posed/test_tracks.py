@@ -12,10 +12,11 @@ from asker.applications.posed.correspondences.tracks import Tracks, support
 from asker.applications.posed.determined import determined_sets
 from asker.applications.posed.rays import directions
 from asker.applications.posed.scene import epipolar_distances, norms_of, points_of
+from asker.applications.posed.synthetic import disturbed, images_of, make_scene, ring_poses
 from asker.applications.posed.triangulation import triangulate
 from asker.applications.posed.validation import compare, hold_out
-from posed_scenes import SIGMA, disturbed, images_of, ring_poses, scene
 
+SIGMA = 0.3
 PARAMETERS = {
     "f": 500.0, "fx": 500.0, "fy": 510.0, "cx": 320.0, "cy": 240.0, "w": 640.0, "h": 320.0, "omega": 0.6,
     "alpha": 0.5, "beta": 1.1,
@@ -33,7 +34,7 @@ def test_rays_invert_every_camera_model(model):
 
 
 def test_tracks_without_conflicts_are_the_connected_components():
-    m = scene(n=7, wrong=0.0).matches
+    m = make_scene(n=7, wrong_features=0.0).matches
     tracks = join(m)
     n = len(m.xys)
     graph = coo_array((np.ones(len(m.features)), tuple(m.features.T)), shape=(n, n))
@@ -44,7 +45,7 @@ def test_tracks_without_conflicts_are_the_connected_components():
 
 def test_conflicting_matches_split_a_track_at_the_weakest():
     rng = np.random.default_rng(1)
-    made = scene(n=7, seed=1)
+    made = make_scene(n=7, seed=1)
     m = made.matches
     image = m.of_feature
     features = m.features.copy()
@@ -95,7 +96,7 @@ def test_points_of_almost_parallel_rays_are_in_front_of_the_cameras():
 
 def test_epipolar_distances_are_zero_for_exact_matches_and_have_the_noise_of_the_features():
     for sigma in (0.0, SIGMA):
-        made = scene(n=6, sigma=sigma, n_points=400)
+        made = make_scene(n=6, sigma=sigma, n_points=400)
         d = epipolar_distances(made.truth, made.matches, *made.matches.features.T)
         if sigma:
             assert np.sqrt((d**2).mean()) == pytest.approx(sigma, rel=0.1)
@@ -104,7 +105,7 @@ def test_epipolar_distances_are_zero_for_exact_matches_and_have_the_noise_of_the
 
 
 def test_held_out_errors_of_the_truth_are_noise_and_judge_starts():
-    made = scene(n=8, n_points=300)
+    made = make_scene(n=8, n_points=300)
     held = hold_out(join(made.matches))
     training = made.matches.taken(held.training(made.matches))
     assert not np.isin(training.features, held.feature).any()
@@ -117,7 +118,7 @@ def test_held_out_errors_of_the_truth_are_noise_and_judge_starts():
 
 
 def test_points_have_noise_sized_errors_at_the_true_poses():
-    made = scene(n=6)
+    made = make_scene(n=6)
     tracks = join(made.matches)
     xyz = points_of(made.truth, made.matches, tracks)
     assert np.median(norms_of(made.truth, made.matches, tracks, xyz)) < 2 * SIGMA
@@ -150,7 +151,7 @@ def test_pairs_are_all_of_few_images_and_neighbours_of_many():
 
 
 def test_matches_of_some_images_are_the_same_matches():
-    m = scene(n=6).matches
+    m = make_scene(n=6).matches
     some, features = m.of_images(np.array([1, 2, 4]))
     np.testing.assert_array_equal(m.xys[features], some.xys)
     names = np.array([1, 2, 4])
