@@ -19,7 +19,7 @@ from asker.applications.posed.parts import determined_parts, joined
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.scene import epipolar_distances
 from asker.applications.posed.second_start import AveragedRotations, averaged_rotations
-from asker.applications.posed.settle import INLIER_RADIUS, Solution, rejoined, settle, solved
+from asker.applications.posed.settle import INLIER_RADIUS, Solution, rejoined, settle, solved, verified
 from asker.applications.posed.validation import LEVEL, HeldOut, Verdict, compare, hold_out
 from asker.problem.variables import ProblemError
 
@@ -98,6 +98,7 @@ def refine(
     begin = perf_counter()
     _check(posed, matches)
     start = with_camera_model(posed, intrinsics)
+    n_given, matches = len(matches.features), verified(start, matches)
     held_out = hold_out(join(matches), seed)
     training = matches.taken(held_out.training(matches))
     tracks = join(training)
@@ -117,7 +118,8 @@ def refine(
     record = {
         "n_images": len(posed),
         "n_pairs": int((matches.counts > 0).sum()),
-        "n_matches": len(matches.features),
+        "n_matches": n_given,
+        "n_unverified": n_given - len(matches.features),
         "n_points": len(model.points),
         "n_observations": model.n_observations,
         "start": best.name,

@@ -84,21 +84,35 @@ def epipolar_distances(posed: PosedImages, matches: Matches, first: np.ndarray, 
     image = matches.of_feature
     i, j = image[first], image[second]
     R, c = posed.poses[:, :, :3], posed.centres
-    world = [
+    rays = [
         np.einsum("nji,nj->ni", R[k], posed.rays(k, matches.xys[feature])) for k, feature in ((i, first), (j, second))
     ]
-    baseline = c[j] - c[i]
+    focal = focal_lengths(posed)
+    return _sampson(rays[0], rays[1], c[j] - c[i], (focal[i] + focal[j]) / 2)
+
+
+def relative_pose_distances(posed: PosedImages, matches: Matches) -> np.ndarray:
+    """Return the distances of all matches as `epipolar_distances` does, for the relative poses of their pairs.
+
+    They are 0 for pairs without a relative pose.
+    """
+    T, (i, j) = matches.relative_poses[matches.of_match], matches.of_feature[matches.features].T
+    local = [posed.rays(k, matches.xys[feature]) for k, feature in zip((i, j), matches.features.T, strict=True)]
+    focal = focal_lengths(posed)
+    rotated = np.einsum("nij,nj->ni", T[:, :, :3], local[0])
+    distance = _sampson(rotated, local[1], -T[:, :, 3], (focal[i] + focal[j]) / 2)
+    return np.where(np.isfinite(T).all(axis=(1, 2)), distance, 0.0)
+
+
+def _sampson(a: np.ndarray, b: np.ndarray, baseline: np.ndarray, focal: np.ndarray) -> np.ndarray:
+    """Return Sampson distances (n,) in pixels of unit rays a and b in one frame with a given baseline."""
     length = np.linalg.norm(baseline, axis=1, keepdims=True)
-    b = baseline / np.where(length > 0, length, 1.0)
-    normal = np.cross(world[0], world[1])
-    gradient = [np.cross(world[1], b), np.cross(b, world[0])]
-    size = np.zeros(len(first))
-    for g, d in zip(gradient, world, strict=True):
+    t = baseline / np.where(length > 0, length, 1.0)
+    size = np.zeros(len(a))
+    for g, d in ((np.cross(b, t), a), (np.cross(t, a), b)):
         size += (g * g).sum(axis=1) - (g * d).sum(axis=1) ** 2
     with np.errstate(all="ignore"):
-        angle = np.abs((b * normal).sum(axis=1)) / np.sqrt(size)
-    focal = focal_lengths(posed)
-    distance = angle * (focal[i] + focal[j]) / 2
+        distance = np.abs((t * np.cross(a, b)).sum(axis=1)) / np.sqrt(size) * focal
     return np.where(np.isfinite(distance), distance, np.inf)
 
 

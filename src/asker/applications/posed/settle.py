@@ -2,8 +2,8 @@
 
 (1) Bundle adjustment with unknown noise; if it cannot be estimated, the noise is that of the epipolar distances.
 (2) Matches are joined into tracks again, first those within the inlier limit of the epipolar lines of the solved
-    poses, which splits and merges the previous tracks, and these are triangulated.  No match is removed: the noise of
-    a truncated distribution could not be estimated.
+    poses, which splits and merges the previous tracks, and these are triangulated.  Only gross outliers are left out:
+    the noise of a distribution that is truncated at the limit could not be estimated.
 (3) If that gives more inliers than chance explains, continue with (1).
 """
 
@@ -24,6 +24,7 @@ from asker.applications.posed.scene import (
     epipolar_distances,
     in_track_order,
     norms_of,
+    relative_pose_distances,
     triangulated,
     with_solution,
 )
@@ -36,6 +37,10 @@ MEDIAN_TO_SIGMA = 1.4826
 """Ratio of the standard deviation of a Gaussian variable and the median of its absolute value."""
 INLIER_RADIUS = inlier_radius(2, 1.0)
 """Largest error of an inlier relative to the noise, for the two coordinates of a feature."""
+GROSS = 10.0
+"""Distance of a gross outlier, relative to the inlier limit or to the noise."""
+VERIFICATION_LIMIT = 4.0
+"""Pixels; the limit of COLMAP's verification of matches, below which none is a gross outlier."""
 MIN_NOISE = 1e-3
 """Pixels."""
 
@@ -129,6 +134,15 @@ def epipolar_noise(posed: PosedImages, matches: Matches) -> float:
 
 
 def rejoined(solution: Solution, matches: Matches) -> Tracks:
-    """Return the tracks of matches, joined anew with the epipolar geometry of a solution."""
+    """Return the tracks of matches, joined anew with the epipolar geometry of a solution, without gross outliers."""
     distance = epipolar_distances(solution.posed, matches, *matches.features.T)
-    return join(matches, distance <= solution.limit)
+    near = distance <= GROSS * solution.limit
+    return join(matches.taken(near), (distance <= solution.limit)[near])
+
+
+def verified(posed: PosedImages, matches: Matches) -> Matches:
+    """Return the matches without those that are gross outliers of the relative poses of their pairs."""
+    distance = relative_pose_distances(posed, matches)
+    known = distance > 0
+    sigma = MEDIAN_TO_SIGMA * float(np.median(distance[known])) if known.any() else 0.0
+    return matches.taken(distance <= max(VERIFICATION_LIMIT, GROSS * sigma))
