@@ -131,3 +131,10 @@ def test_features_of_pycolmap_refine_textured_images(asks, tmp_path):
     refined = read_poses(tmp_path / "out" / "transforms.json", list(true.names))
     assert centre_error(refined, true) < 0.1 * centre_error(begin, true)
     assert (tmp_path / "out" / "database.db").is_file()
+
+
+def test_solve_names_the_command_for_poses(asks, files):
+    for path in (files[1], files[1].parent):
+        code, _, err = asks("solve", path)
+        assert code == 2
+        assert "asker refine-poses IMAGES POSES" in err

@@ -1,5 +1,7 @@
 """Tests of tracks, rays, triangulation and epipolar distances."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import coo_array
@@ -92,6 +94,19 @@ def test_points_of_almost_parallel_rays_are_in_front_of_the_cameras():
     d /= np.linalg.norm(d, axis=1, keepdims=True)
     xyz = triangulate(Tracks(np.arange(82), np.repeat(np.arange(41), 2)), c, d)
     assert (xyz[:, 2] > 0).all()
+
+
+def test_depth_maps_place_points_that_rays_do_not_determine():
+    made = make_scene(n=6, sigma=0.0)
+    tracks = join(made.matches)
+    assert points_of(made.truth, made.matches, tracks) == pytest.approx(
+        points_of(replace(made.truth, depths={"000.png": np.full((24, 32), 4.0)}), made.matches, tracks)
+    )  # exact rays need no guess
+    first = np.flatnonzero(made.matches.of_feature == 0)[:20]
+    alone = Tracks(np.repeat(first, 2), np.repeat(np.arange(len(first)), 2))  # one ray twice has no intersection
+    xyz = points_of(replace(made.truth, depths={"000.png": np.full((24, 32), 3.0)}), made.matches, alone)
+    depth = (xyz @ made.truth.poses[0, :, :3].T + made.truth.poses[0, :, 3])[:, 2]
+    np.testing.assert_allclose(depth, 3.0)
 
 
 def test_epipolar_distances_are_zero_for_exact_matches_and_have_the_noise_of_the_features():

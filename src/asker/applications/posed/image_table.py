@@ -1,4 +1,4 @@
-"""What the refinement did to each image."""
+"""Changes of each image by the refinement, and the solutions of sets of images."""
 
 from dataclasses import dataclass
 from typing import Any

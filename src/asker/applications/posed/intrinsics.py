@@ -1,4 +1,4 @@
-"""Which intrinsics are free: as requested, or as held-out observations require."""
+"""Choice of the free intrinsics: as requested, or as the data require."""
 
 from dataclasses import dataclass, replace
 from typing import Any

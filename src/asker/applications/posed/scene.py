@@ -27,12 +27,32 @@ def points_of(posed: PosedImages, matches: Matches, tracks: Tracks) -> np.ndarra
     rays = np.einsum("nji,nj->ni", posed.poses[image, :, :3], local)
     usable = np.isfinite(rays).all(axis=1)
     centres = posed.centres[image]
+    guesses = _points_at_depth(posed, image, matches.xys[tracks.feature], local)
     if usable.all():
-        return triangulate(tracks, centres, rays)
+        return triangulate(tracks, centres, rays, guesses)
     rest = Tracks(tracks.feature[usable], tracks.point[usable])  # tracks without a ray have no point
     out = np.full((tracks.n, 3), np.nan)
     number, index = np.unique(rest.point, return_inverse=True)
-    out[number] = triangulate(Tracks(rest.feature, index), centres[usable], rays[usable])
+    of = None if guesses is None else guesses[usable]
+    out[number] = triangulate(Tracks(rest.feature, index), centres[usable], rays[usable], of)
+    return out
+
+
+def _points_at_depth(posed: PosedImages, image: np.ndarray, uv: np.ndarray, rays: np.ndarray) -> np.ndarray | None:
+    """Return the positions (n, 3) of pixels by the depth maps of their images, NaN if unknown; None without maps."""
+    if not posed.depths:
+        return None
+    out = np.full((len(uv), 3), np.nan)
+    for k in np.unique(image).tolist():
+        depth = posed.depths.get(posed.names[k])
+        if depth is None:
+            continue
+        of = image == k
+        at = np.floor(uv[of] * np.array(depth.shape[::-1]) / posed.sizes[k]).astype(int)
+        x, y = (np.clip(at[:, axis], 0, depth.shape[1 - axis] - 1) for axis in (0, 1))
+        z = np.maximum(rays[of, 2:], 1e-9)
+        local = rays[of] / z * depth[y, x][:, None]
+        out[of] = (local - posed.poses[k, :, 3]) @ posed.poses[k, :, :3]
     return out
 
 

@@ -126,8 +126,7 @@ def solved(
 def epipolar_noise(posed: PosedImages, matches: Matches) -> float:
     """Return the noise of a feature in pixels, from the median distance of matches from their epipolar lines.
 
-    It takes the place of the noise of reprojection errors, which cannot be estimated if most points are seen by two
-    images only.
+    It replaces the noise of reprojection errors, which cannot be estimated if most points have two observations only.
     """
     distance = epipolar_distances(posed, matches, *matches.features.T)
     return max(float(MEDIAN_TO_SIGMA * np.median(distance)), MIN_NOISE)

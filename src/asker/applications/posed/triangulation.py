@@ -12,6 +12,8 @@ from asker.applications.posed.correspondences.tracks import Tracks
 
 N_PAIRS = 12
 """The number of pairs of rays of a track that are tried."""
+N_GUESSES = 4
+"""The number of guesses of a track that are tried."""
 REWEIGHTING_ROUNDS = 8
 MIN_ANGLE = 1e-6
 """Radians below which an angle does not increase the weight of its ray any more."""
@@ -19,7 +21,9 @@ MIN_DETERMINANT = 1e-12
 """Determinant of the mean projector of the rays, below which they count as parallel."""
 
 
-def triangulate(tracks: Tracks, centres: np.ndarray, rays: np.ndarray, seed: int = 0) -> np.ndarray:
+def triangulate(
+    tracks: Tracks, centres: np.ndarray, rays: np.ndarray, guesses: np.ndarray | None = None, seed: int = 0
+) -> np.ndarray:
     """Return the points of tracks, (n_points, 3); NaN if all hypotheses are infinite.
 
     Parameters
@@ -30,6 +34,8 @@ def triangulate(tracks: Tracks, centres: np.ndarray, rays: np.ndarray, seed: int
         (n_observations, 3): the camera centre of each observation.
     rays
         (n_observations, 3): unit vectors from the centre to the point.
+    guesses
+        (n_observations, 3): a position of the point of each observation, as from a depth map; NaN where there is none.
     seed
         The seed of the choice of pairs.
     """
@@ -53,6 +59,11 @@ def triangulate(tracks: Tracks, centres: np.ndarray, rays: np.ndarray, seed: int
     total = _total_angle(tracks, trial, centres, rays)
     better = total < lowest
     best[better], lowest[better] = trial[better], total[better]
+    for k in range(N_GUESSES if guesses is not None else 0):
+        trial = np.asarray(guesses)[starts + k % np.maximum(length, 1)]
+        total = _total_angle(tracks, trial, centres, rays)
+        better = total < lowest
+        best[better], lowest[better] = trial[better], total[better]
     best[~np.isfinite(lowest)] = 0.0
     for _ in range(REWEIGHTING_ROUNDS):
         offset = best[point] - centres

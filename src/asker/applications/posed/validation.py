@@ -1,7 +1,7 @@
 """Held-out observations: they take no part in the refinement and judge its result.
 
-Of each track with three or more observations, one may be held out; the others triangulate its point with the poses to
-judge, and the point predicts it.  A track of two observations may be held out as a whole; the error is then the
+One observation of a track with three or more may be held out; the others triangulate its point with the poses to judge,
+and the point predicts it.  A track of two observations may be held out as a whole; the error is then the
 distance from the epipolar line.  Starts and results are judged by the same features.
 """
 

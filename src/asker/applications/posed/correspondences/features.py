@@ -1,7 +1,7 @@
 """Features and verified matches by pycolmap, kept in a COLMAP database.
 
 The database is the cache: features of an image and matches of a pair that it has are not computed again, so that an
-interrupted run is resumed.  A file beside it records the images and intrinsics; if these change, it is made anew.
+interrupted run is resumed.  A second file records the images and intrinsics; if these change, it is made anew.
 """
 
 import hashlib

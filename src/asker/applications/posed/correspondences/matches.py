@@ -142,7 +142,7 @@ def read_matches(path: FilePath, names: Sequence[str]) -> Matches:
         raise FileError(path, "this is not a COLMAP database")
     try:
         wal = Path(f"{path}-wal")
-        how = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"  # creates no file beside it
+        how = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"  # so that no other file is created
         address = f"file:{quote(str(Path(path).absolute()))}?{how}"
         with closing(sqlite3.connect(address, uri=True)) as database:
             return _read(path, database, names)
