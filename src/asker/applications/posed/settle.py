@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+import asker
+from asker.applications.colmap.model import ColmapModel
 from asker.applications.colmap.options import Refine
 from asker.applications.colmap.refine import ColmapOutcome
 from asker.applications.colmap.refine import refine as adjust
@@ -111,16 +113,25 @@ def solved(
     model, kept = triangulated(posed, matches, tracks)
     if not kept.n:
         raise ValueError("no point can be triangulated: the poses and the matches do not agree anywhere")
-    outcome = adjust(model, refine=refine, hold=hold, **limits)
+    outcome = _adjusted(model, refine=refine, hold=hold, **limits)
     limit = outcome.record["inlier_radius"]
     if limit is not None:
         inliers = in_track_order(matches, kept, outcome.inliers)
         return Solution(with_solution(posed, outcome.model), kept, outcome, inliers, float(limit), 1)
     for _ in range(EPIPOLAR_ROUNDS):
         sigma = epipolar_noise(with_solution(posed, outcome.model), matches)
-        outcome = adjust(outcome.model, "irls", "smooth-truncated", REACH * sigma, refine=refine, hold=hold, **limits)
+        kernel = {"method": "irls", "kernel": "smooth-truncated", "tau": REACH * sigma}
+        outcome = _adjusted(outcome.model, **kernel, refine=refine, hold=hold, **limits)
     near = in_track_order(matches, kept, outcome.norms) <= INLIER_RADIUS * sigma
     return Solution(with_solution(posed, outcome.model), kept, outcome, near, INLIER_RADIUS * sigma, 1)
+
+
+def _adjusted(model: ColmapModel, **settings: Any) -> ColmapOutcome:
+    """Return the outcome of bundle adjustment; an interrupt ends the refinement, of which it is a part."""
+    outcome = adjust(model, **settings)
+    if outcome.result.status is asker.Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    return outcome
 
 
 def epipolar_noise(posed: PosedImages, matches: Matches) -> float:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from asker.applications.colmap.formats.folder import check_target
 from asker.applications.posed.correspondences.features import match_images
 from asker.applications.posed.correspondences.matches import Matches, read_matches
 from asker.applications.posed.correspondences.pairs import select_pairs
@@ -15,7 +16,7 @@ from asker.applications.posed.formats.trajectories import parse_intrinsics
 from asker.applications.posed.options import Options
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.refine import refine
-from asker.applications.posed.reports.outputs import write_outputs
+from asker.applications.posed.reports.outputs import MODEL, write_outputs
 from asker.applications.posed.reports.text_report import outcome_report
 from asker.applications.text_report import number_of
 from asker.cli.checks import Quiet, complain
@@ -44,6 +45,8 @@ def refine_poses(images: Images, poses: Poses, output: Output, quiet: Quiet = Fa
         raise FileError(output, "this is a file, but the output is a folder")
     if output.resolve() in (images.resolve(), poses.resolve()):
         raise FileError(output, "this path is named twice: the output must differ from all inputs")
+    if (output / MODEL).exists():
+        check_target(output / MODEL)
     camera = None if options.camera is None else parse_camera(options.camera)
     limits: Any = {"threads": options.threads, "time_limit": options.time_limit}
     with ProgressLine(quiet) as progress:
