@@ -11,7 +11,15 @@ from asker.applications.colmap.model import camera_poses
 from asker.applications.posed import from_model, join, matches_from, refine
 from asker.applications.posed.scene import triangulated
 from asker.applications.posed.second_start import averaged_rotations
-from asker.applications.posed.synthetic import FOCAL, centre_error, disturbed, drifting, images_of, make_scene
+from asker.applications.posed.synthetic import (
+    FOCAL,
+    centre_error,
+    disturbed,
+    drifting,
+    images_of,
+    make_scene,
+    mean_radius,
+)
 
 
 def oracle_error(made):
@@ -143,3 +151,17 @@ def test_the_model_has_the_refined_poses_and_inliers_alone():
     assert norms.max() <= outcome.record["inlier_limit"] * (1 + 1e-6)
     assert 0.9 * outcome.images.after.sum() <= outcome.model.n_observations <= outcome.images.after.sum()
     assert posed.__all__
+
+
+def test_the_error_of_the_start_is_estimated_and_a_more_accurate_start_is_kept():
+    made = make_scene(n=16, n_points=300, sigma=1.0)
+    radius = mean_radius(made.truth)
+    for percent, accepted in ((3.0, True), (0.05, False)):
+        start = disturbed(made.truth, percent / 2, percent)
+        outcome = refine(start, made.matches, intrinsics="fixed")
+        assert outcome.accepted == accepted, outcome.reason
+        if accepted:
+            assert outcome.images.start_errors[0] == pytest.approx(0.01 * percent * radius, rel=0.4)
+            assert not outcome.images.is_weak.any()
+        else:
+            np.testing.assert_array_equal(outcome.refined.poses, start.poses)

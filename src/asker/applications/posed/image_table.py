@@ -35,6 +35,32 @@ class ImageTable:
     rotation_error: np.ndarray
     """Standard error of the rotation, in degrees."""
 
+    @property
+    def start_errors(self) -> tuple[float, float]:
+        """The estimated errors of the given centres and rotations (degrees); NaN if they are unknown.
+
+        A change has the variance of the start and that of the result; the median over the images of the difference of
+        squared changes and squared standard errors estimates the former.
+        """
+        pairs = (self.moved, self.centre_error), (self.turned, self.rotation_error)
+        squares = [(change**2 - error**2)[self.determined & np.isfinite(error)] for change, error in pairs]
+        centre, rotation = (float(np.sqrt(max(np.median(x), 0.0))) if len(x) else float(np.nan) for x in squares)
+        return centre, rotation
+
+    @property
+    def is_weak(self) -> np.ndarray:
+        """(n_images,): the mask of the images with a larger standard error of the centre than the start has."""
+        return self.determined & (self.centre_error > self.start_errors[0])
+
+    @property
+    def is_worse(self) -> bool:
+        """True if most standard errors, of centres and of rotations, exceed the estimated errors of the start."""
+        centre, rotation = self.start_errors
+        of = self.determined
+        return bool(
+            of.any() and np.median(self.centre_error[of]) > centre and np.median(self.rotation_error[of]) > rotation
+        )
+
     def record(self) -> dict[str, Any]:
         """Return the columns for `report.json`."""
         return {

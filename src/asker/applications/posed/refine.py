@@ -132,6 +132,8 @@ def refine(
         "held_out": asdict(verdict),
         "accepted": accepted,
         "reason": reason,
+        "weak": [posed.names[k] for k in np.flatnonzero(images.is_weak)],
+        "start_errors": dict(zip(("centre", "rotation_degrees"), images.start_errors, strict=True)),
         "undetermined": [posed.names[k] for k in np.flatnonzero(~images.determined)],
         "seconds": perf_counter() - begin,
         "version": asker.__version__,
@@ -223,6 +225,12 @@ def judged(verdict: Verdict, images: ImageTable) -> tuple[bool, str]:
         return False, "neither the start nor the result predicts a held-out observation"
     if not verdict.is_better:
         return False, f"only {share} ({medians}): no better than by chance, at a level of {100 * LEVEL:g} %"
+    if images.is_worse:
+        centre, rotation = images.start_errors
+        of = images.determined
+        errors = f"{np.median(images.centre_error[of]):.2g} and {np.median(images.rotation_error[of]):.2g}°"
+        given = f"those of the given poses are estimated as {centre:.2g} and {rotation:.2g}°"
+        return False, f"{share}, but the standard errors of centres and rotations are {errors}; {given}"
     return True, f"{share} ({medians})"
 
 

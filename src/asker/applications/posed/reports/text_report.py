@@ -27,6 +27,9 @@ def outcome_report(outcome: PosedOutcome) -> ReportItems:
     if r["undetermined"]:
         names = ", ".join(r["undetermined"])
         items.append(f"The data do not determine {len(r['undetermined'])} images, whose poses are unchanged: {names}")
+    if r["weak"]:
+        what = f"larger than the estimated error of the given ones, {r['start_errors']['centre']:.2g}"
+        items.append(f"Weakly determined centres, with a standard error {what}: {', '.join(r['weak'])}")
     items.append(f"{'Accepted' if outcome.accepted else 'REFUSED'}: {outcome.reason}.")
     items.append(f"{r['seconds']:.3g} s without features and matches")
     return items
