@@ -72,6 +72,7 @@ MODULES = {
             "asker.applications.posed.correspondences.pairs",
             "asker.applications.posed.correspondences.tracks",
             "asker.applications.posed.settle",
+            "asker.applications.posed.prior",
             "asker.applications.posed.second_start",
             "asker.applications.posed.determined",
             "asker.applications.posed.validation",

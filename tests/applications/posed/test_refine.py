@@ -100,15 +100,16 @@ def test_an_image_without_matches_keeps_its_pose_and_is_named():
     assert len(outcome.model.images) == 8
 
 
-def test_sets_of_images_without_common_points_are_aligned_with_the_start_each():
+def test_sets_of_images_without_common_points_are_aligned_by_the_given_poses():
     made = make_scene(n=12, n_points=400)
     m = made.matches
     half = m.pairs[m.of_match] < 6
     outcome = refine(disturbed(made.truth, 1.0, 1.0), m.taken(half[:, 0] == half[:, 1]), intrinsics="fixed")
-    assert [len(part.images) for part in outcome.parts] == [6, 6]
-    for part in outcome.parts:
-        assert centre_error(outcome.refined.taken(part.images), made.truth.taken(part.images)) < 1.0
+    assert outcome.record["has_prior"]
+    for images in (np.arange(6), np.arange(6, 12)):
+        assert centre_error(outcome.refined.taken(images), made.truth.taken(images)) < 1.0
     assert not len(outcome.undetermined)
+    assert centre_error(outcome.refined, made.truth) < 1.0
 
 
 def test_two_images_are_refined_up_to_scale():
@@ -165,3 +166,14 @@ def test_the_error_of_the_start_is_estimated_and_a_more_accurate_start_is_kept()
             assert not outcome.images.is_weak.any()
         else:
             np.testing.assert_array_equal(outcome.refined.poses, start.poses)
+
+
+def test_few_matches_do_not_spoil_accurate_poses():
+    made = make_scene(n=10, n_points=60, seed=5)  # too few to determine the poses as well as they are given
+    start = disturbed(made.truth, 0.1, 0.2, seed=5)
+    outcome = refine(start, made.matches, intrinsics="fixed")
+    assert outcome.record["has_prior"] or not outcome.accepted
+    assert centre_error(outcome.refined, made.truth) < 1.2 * centre_error(start, made.truth)
+    if outcome.accepted:
+        errors = outcome.images.start_errors[0] / mean_radius(made.truth)
+        assert 0.3 < 100 * errors / centre_error(start, made.truth) < 3

@@ -9,7 +9,7 @@ from asker.applications.colmap.cameras import project
 from asker.applications.posed.correspondences.matches import Matches
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.scene import norms_of, points_of
-from asker.applications.posed.settle import Solution
+from asker.applications.posed.settle import Fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,8 @@ class ImageTable:
     """Standard error of the camera centre, in units of the world; NaN if it is unknown."""
     rotation_error: np.ndarray
     """Standard error of the rotation, in degrees."""
+    prior: tuple[float, float] | None = None
+    """The estimated errors of the given centres and rotations (degrees), if they were used as a prior."""
 
     @property
     def start_errors(self) -> tuple[float, float]:
@@ -44,13 +46,19 @@ class ImageTable:
         """
         pairs = (self.moved, self.centre_error), (self.turned, self.rotation_error)
         squares = [(change**2 - error**2)[self.determined & np.isfinite(error)] for change, error in pairs]
+        if self.prior is not None:
+            return self.prior
         centre, rotation = (float(np.sqrt(max(np.median(x), 0.0))) if len(x) else float(np.nan) for x in squares)
         return centre, rotation
 
     @property
     def is_weak(self) -> np.ndarray:
-        """(n_images,): the mask of the images with a larger standard error of the centre than the start has."""
-        return self.determined & (self.centre_error > self.start_errors[0])
+        """(n_images,): the mask of the images with a larger standard error of the centre than the start has.
+
+        With a prior, the standard error is smaller, and the data are as accurate as the start at 1/√2 of its error.
+        """
+        factor = 1.0 if self.prior is None else np.sqrt(0.5)
+        return self.determined & (self.centre_error > factor * self.start_errors[0])
 
     @property
     def is_worse(self) -> bool:
@@ -58,7 +66,10 @@ class ImageTable:
         centre, rotation = self.start_errors
         of = self.determined
         return bool(
-            of.any() and np.median(self.centre_error[of]) > centre and np.median(self.rotation_error[of]) > rotation
+            self.prior is None
+            and of.any()
+            and np.median(self.centre_error[of]) > centre
+            and np.median(self.rotation_error[of]) > rotation
         )
 
     def record(self) -> dict[str, Any]:
@@ -77,8 +88,11 @@ class ImageTable:
         }
 
 
-def image_table(start: PosedImages, refined: PosedImages, parts: list["Part"], n: int) -> ImageTable:
-    """Return the table of n images from the parts of the solution."""
+def image_table(
+    start: PosedImages, refined: PosedImages, parts: list["Part"], prior: tuple[float, float] | None = None
+) -> ImageTable:
+    """Return the table of all images from the parts of the solution."""
+    n = len(start)
     determined = np.zeros(n, dtype=bool)
     counts = np.zeros((3, n), dtype=int)
     shift, errors = np.full(n, np.nan), np.full((2, n), np.nan)
@@ -86,12 +100,12 @@ def image_table(start: PosedImages, refined: PosedImages, parts: list["Part"], n
         determined[part.images] = True
         counts[:, part.images] = part.counts(start)
         shift[part.images] = part.shifts(start)
-        errors[:, part.images] = part.standard_errors()
+        errors[:, part.images] = part.errors
     moved = np.linalg.norm(start.centres - refined.centres, axis=1)
     R = np.linalg.norm(start.poses[:, :, :3] - refined.poses[:, :, :3], axis=(1, 2))
     turned = np.degrees(2 * np.arcsin(np.minimum(R / np.sqrt(8), 1.0)))
     seen, before, after = counts
-    return ImageTable(start.names, determined, seen, before, after, shift, moved, turned, errors[0], errors[1])
+    return ImageTable(start.names, determined, seen, before, after, shift, moved, turned, errors[0], errors[1], prior)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +120,9 @@ class Part:
     """The images of the set with refined poses."""
     xyz: np.ndarray
     """(n_points, 3): the points of the tracks."""
-    scale: float
-    """The scale from the frame of the solution to that of the start."""
-    solution: Solution
+    errors: np.ndarray
+    """(2, n_images): standard errors of centres in world units and of rotations in degrees; NaN if unknown."""
+    solution: Fit
     matches: Matches
 
     def counts(self, start: PosedImages) -> np.ndarray:
@@ -132,16 +146,6 @@ class Part:
                 distance = np.linalg.norm(uv[0] - uv[1], axis=1)
                 out[k] = np.median(np.where(np.isfinite(distance), distance, np.inf))
         return out
-
-    def standard_errors(self) -> np.ndarray:
-        """Return standard errors of centres (world units) and rotations (degrees), (2, n); NaN if there are none."""
-        try:
-            arrays = self.solution.outcome.covariances.arrays
-        except ValueError:  # the gauge is not determined, or there is no noise
-            return np.full((2, len(self.images)), np.nan)
-        centre = np.einsum("nqq->n", arrays["centre_covariances"])
-        rotation = np.einsum("nqq->n", arrays["pose_covariances"][:, 3:, 3:])
-        return np.stack([self.scale * np.sqrt(np.maximum(centre, 0)), np.degrees(np.sqrt(np.maximum(rotation, 0)))])
 
 
 def projections(posed: PosedImages, image: int, points: np.ndarray) -> np.ndarray:

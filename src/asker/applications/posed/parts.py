@@ -67,7 +67,19 @@ def _aligned(
     fit = gauge_correction(start.poses, poses, free, observed)
     poses, xyz = transformed(fit, poses, xyz, free, observed)
     scale = 1.0 if fit is None else abs(fit[0])
-    return Part(images, features, replace(solution.posed, poses=poses), xyz, scale, solution, matches)
+    errors = standard_errors(solution, scale)
+    return Part(images, features, replace(solution.posed, poses=poses), xyz, errors, solution, matches)
+
+
+def standard_errors(solution: Solution, scale: float) -> np.ndarray:
+    """Return standard errors of centres, times a scale, and of rotations in degrees, (2, n); NaN if there are none."""
+    try:
+        arrays = solution.outcome.covariances.arrays
+    except ValueError:  # the gauge is not determined, or there is no noise
+        return np.full((2, len(solution.posed)), np.nan)
+    variances = (np.einsum("nqq->n", C) for C in (arrays["centre_covariances"], arrays["pose_covariances"][:, 3:, 3:]))
+    centre, rotation = (np.sqrt(np.maximum(x, 0.0)) for x in variances)
+    return np.stack([scale * centre, np.degrees(rotation)])
 
 
 def joined(start: PosedImages, matches: Matches, parts: list[Part]) -> tuple[PosedImages, ColmapModel]:

@@ -1,7 +1,7 @@
 """Refinement of posed images: starts, comparison by held-out observations, and the result for each image."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -17,6 +17,7 @@ from asker.applications.posed.intrinsics import REFINES, IntrinsicsChoice, choos
 from asker.applications.posed.options import IntrinsicsMode
 from asker.applications.posed.parts import determined_parts, joined
 from asker.applications.posed.posed_images import PosedImages
+from asker.applications.posed.prior import solve_with_prior
 from asker.applications.posed.scene import epipolar_distances
 from asker.applications.posed.second_start import AveragedRotations, averaged_rotations
 from asker.applications.posed.settle import INLIER_RADIUS, Solution, rejoined, settle, solved, verified
@@ -107,43 +108,96 @@ def refine(
     candidates = _candidates(start, matches, training, tracks, held_out, intrinsics, say, limits)
     best = _best(candidates)
     choice = choose_intrinsics(best.solution, held_out, matches, intrinsics, **limits)
-    solution = choice.solution
-    verdict = compare(held_out.norms(posed, matches), held_out.norms(solution.posed, matches), solution.limit)
+    data = Data(posed, start, matches, training, tracks, held_out)
     say("all observations")
-    final = solved(solution.posed, matches, rejoined(solution, matches), choice.refine, **limits)
-    parts = determined_parts(start, matches, final, choice.refine, **limits)
-    refined, model = joined(start, matches, parts)
-    images = image_table(start, refined, parts, len(posed))
-    accepted, reason = judged(verdict, images)
+    final = _final(data, choice, limits)
+    if _needs_prior(final):
+        say("with the given poses as a prior")
+        final = _final_with_prior(data, final, choice, limits)
+    accepted, reason = judged(final.verdict, final.images)
     record = {
-        "n_images": len(posed),
-        "n_pairs": int((matches.counts > 0).sum()),
         "n_matches": n_given,
         "n_unverified": n_given - len(matches.features),
-        "n_points": len(model.points),
-        "n_observations": model.n_observations,
         "start": best.name,
         "starts": {one.name: starts_record(one) for one in candidates},
         "intrinsics": {"requested": intrinsics, "free": choice.refine} | intrinsics_record(choice),
         "rounds": best.solution.n_rounds,
-        "sigma": [part.solution.limit / INLIER_RADIUS for part in parts],
-        "inlier_limit": final.limit,
-        "inlier_ratio": float(final.inliers.mean()),
-        "held_out": asdict(verdict),
         "accepted": accepted,
         "reason": reason,
-        "weak": [posed.names[k] for k in np.flatnonzero(images.is_weak)],
-        "start_errors": dict(zip(("centre", "rotation_degrees"), images.start_errors, strict=True)),
-        "undetermined": [posed.names[k] for k in np.flatnonzero(~images.determined)],
         "seconds": perf_counter() - begin,
         "version": asker.__version__,
-        "images": images.record(),
     }
-    undetermined = np.flatnonzero(~images.determined)
-    shown = refined if accepted else posed
-    return PosedOutcome(
-        posed, shown, model, accepted, reason, verdict, images, tuple(parts), undetermined, matches, record
-    )
+    record |= final_record(final, matches)
+    undetermined, shown = np.flatnonzero(~final.images.determined), final.refined if accepted else posed
+    shared = final.model, accepted, reason, final.verdict, final.images, tuple(final.parts), undetermined
+    return PosedOutcome(posed, shown, *shared, matches, record)
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The given poses and the matches, with held-out observations."""
+
+    given: PosedImages
+    start: PosedImages
+    """The same with the cameras of the requested mode."""
+    matches: Matches
+    training: Matches
+    """The matches without held-out features."""
+    tracks: Tracks
+    """The tracks of the training matches."""
+    held_out: HeldOut
+
+    def verdict(self, solution: PosedImages, limit: float) -> Verdict:
+        """Return the comparison of a solution without held-out observations with the given poses."""
+        before, after = (self.held_out.norms(one, self.matches) for one in (self.given, solution))
+        return compare(before, after, limit)
+
+
+@dataclass(frozen=True, eq=False)
+class Final:
+    """The solution with all observations."""
+
+    parts: list[Part]
+    refined: PosedImages
+    model: ColmapModel
+    images: ImageTable
+    verdict: Verdict
+
+
+def _final(data: Data, choice: IntrinsicsChoice, limits: dict[str, Any]) -> Final:
+    """Return the solution with all observations, without a prior."""
+    solution, start, matches = choice.solution, data.start, data.matches
+    verdict = data.verdict(solution.posed, solution.limit)
+    whole = solved(solution.posed, matches, rejoined(solution, matches), choice.refine, **limits)
+    parts = determined_parts(start, matches, whole, choice.refine, **limits)
+    refined, model = joined(start, matches, parts)
+    return Final(parts, refined, model, image_table(start, refined, parts), verdict)
+
+
+def _needs_prior(final: Final) -> bool:
+    """Return True if the data leave images or directions open: weak images, separate sets or undetermined images."""
+    images = final.images
+    return len(final.parts) != 1 or bool(images.is_weak.any() or not images.determined.all())
+
+
+def _final_with_prior(data: Data, without: Final, choice: IntrinsicsChoice, limits: dict[str, Any]) -> Final:
+    """Return the solution with the given poses as a prior, from these poses or from the solution without a prior."""
+    sigma = choice.solution.limit / INLIER_RADIUS
+    starts = [data.start, without.refined] if without.parts else [data.start]
+    settings: Any = {"refine": choice.refine, **limits}
+    trained = solve_with_prior(data.start, starts, data.training, data.tracks, sigma, **settings)
+    verdict = data.verdict(trained.fit.posed, trained.fit.limit)
+    tracks, again = join(data.matches), [trained.fit.posed]
+    whole = solve_with_prior(data.start, again, data.matches, tracks, sigma, scales=trained.scales, **settings)
+    everything, n = np.arange(len(data.matches.xys)), len(data.start)
+    seen = np.bincount(data.matches.of_feature[whole.fit.tracks.feature[whole.fit.inliers]], minlength=n) > 0
+    poses = np.where(seen[:, None, None], whole.fit.posed.poses, data.start.poses)  # exactly those given
+    posed = replace(whole.fit.posed, poses=poses)
+    part = Part(np.arange(n), everything, posed, whole.xyz, whole.errors, whole.fit, data.matches)
+    refined, model = joined(data.start, data.matches, [part])
+    prior = np.sqrt(3) * whole.scales.centre, float(np.degrees(np.sqrt(3) * whole.scales.rotation))
+    images = image_table(data.start, refined, [part], prior)
+    return Final([part], refined, model, replace(images, determined=seen), verdict)
 
 
 def _check(posed: PosedImages, matches: Matches) -> None:
@@ -248,3 +302,29 @@ def starts_record(one: Candidate) -> dict[str, Any]:
 def intrinsics_record(choice: IntrinsicsChoice) -> dict[str, Any]:
     """Return the entries of `report.json` about the choice of free intrinsics."""
     return {} if choice.verdict is None else {"free_focal_lengths": asdict(choice.verdict)}
+
+
+def final_record(final: Final, matches: Matches) -> dict[str, Any]:
+    """Return the entries of `report.json` about the solution with all observations."""
+    images, fits = final.images, [part.solution for part in final.parts]
+    inliers = np.concatenate([np.zeros(0, bool), *(fit.inliers for fit in fits)])
+
+    def names(mask: np.ndarray) -> list[str]:
+        return [images.names[k] for k in np.flatnonzero(mask)]
+
+    return {
+        "n_images": len(images.names),
+        "n_pairs": int((matches.counts > 0).sum()),
+        "n_points": len(final.model.points),
+        "n_observations": final.model.n_observations,
+        "sets": [len(part.images) for part in final.parts],
+        "sigma": [fit.limit / INLIER_RADIUS for fit in fits],
+        "inlier_limit": max((fit.limit for fit in fits), default=0.0),
+        "inlier_ratio": float(inliers.mean()) if len(inliers) else 0.0,
+        "held_out": asdict(final.verdict),
+        "has_prior": images.prior is not None,
+        "start_errors": dict(zip(("centre", "rotation_degrees"), images.start_errors, strict=True)),
+        "weak": names(images.is_weak),
+        "undetermined": names(~images.determined),
+        "images": images.record(),
+    }

@@ -48,21 +48,27 @@ MIN_NOISE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Fit:
     """Poses and intrinsics after bundle adjustment, with the tracks that were adjusted."""
 
     posed: PosedImages
     tracks: Tracks
-    outcome: ColmapOutcome
     inliers: np.ndarray
     """(n_observations,): the mask of inliers in the order of the tracks."""
     limit: float
     """Pixels; the largest error of an inlier."""
-    n_rounds: int
 
     @property
     def n_inliers(self) -> int:
         return int(self.inliers.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Solution(Fit):
+    """The result of bundle adjustment without a prior."""
+
+    outcome: ColmapOutcome
+    n_rounds: int = 1
 
 
 def settle(
@@ -117,13 +123,13 @@ def solved(
     limit = outcome.record["inlier_radius"]
     if limit is not None:
         inliers = in_track_order(matches, kept, outcome.inliers)
-        return Solution(with_solution(posed, outcome.model), kept, outcome, inliers, float(limit), 1)
+        return Solution(with_solution(posed, outcome.model), kept, inliers, float(limit), outcome)
     for _ in range(EPIPOLAR_ROUNDS):
         sigma = epipolar_noise(with_solution(posed, outcome.model), matches)
         kernel = {"method": "irls", "kernel": "smooth-truncated", "tau": REACH * sigma}
         outcome = _adjusted(outcome.model, **kernel, refine=refine, hold=hold, **limits)
     near = in_track_order(matches, kept, outcome.norms) <= INLIER_RADIUS * sigma
-    return Solution(with_solution(posed, outcome.model), kept, outcome, near, INLIER_RADIUS * sigma, 1)
+    return Solution(with_solution(posed, outcome.model), kept, near, INLIER_RADIUS * sigma, outcome)
 
 
 def _adjusted(model: ColmapModel, **settings: Any) -> ColmapOutcome:

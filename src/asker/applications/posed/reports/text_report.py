@@ -27,9 +27,12 @@ def outcome_report(outcome: PosedOutcome) -> ReportItems:
     if r["undetermined"]:
         names = ", ".join(r["undetermined"])
         items.append(f"The data do not determine {len(r['undetermined'])} images, whose poses are unchanged: {names}")
+    if r["has_prior"]:
+        centre, rotation = r["start_errors"].values()
+        errors = f"estimated as {centre:.2g} (centres) and {rotation:.2g}°"
+        items.append(f"The matches leave poses open: the given poses were used as a prior, with errors {errors}.")
     if r["weak"]:
-        what = f"larger than the estimated error of the given ones, {r['start_errors']['centre']:.2g}"
-        items.append(f"Weakly determined centres, with a standard error {what}: {', '.join(r['weak'])}")
+        items.append(f"Centres that the data determine less accurately than the given poses: {', '.join(r['weak'])}")
     items.append(f"{'Accepted' if outcome.accepted else 'REFUSED'}: {outcome.reason}.")
     items.append(f"{r['seconds']:.3g} s without features and matches")
     return items
