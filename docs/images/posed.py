@@ -40,7 +40,7 @@ def main() -> None:
     names = [level.replace("focal 5 %, ", "focal length 5 %,\n") for level in levels]
     ax.set_xticks(np.arange(len(levels)), names)
     ax.set(yscale="log", xlabel="error of the given poses", ylabel="error of the centres, % of radius")
-    ax.legend(ncols=2, fontsize=8)
+    figure.legend(*ax.get_legend_handles_labels(), ncols=3, fontsize=8, loc="outside upper center")
     figure.savefig(Path(__file__).with_suffix(".png"), dpi=100)
 
 
