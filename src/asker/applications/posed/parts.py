@@ -42,7 +42,7 @@ def determined_parts(
     sets = determined_sets(image, tracks.point, final.inliers, len(start), p)
     everything = np.arange(len(matches.xys))
     if len(sets) == 1 and len(sets[0]) == len(start):
-        return [_aligned(start, matches, everything, sets[0], final)]
+        return [aligned(start, matches, everything, sets[0], final)]
     parts = []
     for images in sets:
         some, features = matches.of_images(images)
@@ -52,13 +52,11 @@ def determined_parts(
         inside = number[tracks.feature] >= 0
         before = replace(final, posed=posed, tracks=Tracks(tracks.feature[inside], tracks.point[inside]))
         solution = solved(posed, some, rejoined(before, some), refine, **limits)
-        parts.append(_aligned(start.taken(images), some, features, images, solution))
+        parts.append(aligned(start.taken(images), some, features, images, solution))
     return parts
 
 
-def _aligned(
-    start: PosedImages, matches: Matches, features: np.ndarray, images: np.ndarray, solution: Solution
-) -> Part:
+def aligned(start: PosedImages, matches: Matches, features: np.ndarray, images: np.ndarray, solution: Solution) -> Part:
     """Return a solution in the frame of the start."""
     tracks, poses, xyz = solution.tracks, solution.posed.poses, solution.outcome.model.points.xyz
     camera = matches.of_feature[tracks.feature]

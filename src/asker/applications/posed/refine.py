@@ -15,12 +15,12 @@ from asker.applications.posed.correspondences.tracks import Tracks, join
 from asker.applications.posed.image_table import ImageTable, Part, image_table
 from asker.applications.posed.intrinsics import REFINES, IntrinsicsChoice, choose_intrinsics, with_camera_model
 from asker.applications.posed.options import IntrinsicsMode
-from asker.applications.posed.parts import determined_parts, joined
+from asker.applications.posed.parts import aligned, determined_parts, joined
 from asker.applications.posed.posed_images import PosedImages
 from asker.applications.posed.prior import solve_with_prior
 from asker.applications.posed.scene import epipolar_distances
 from asker.applications.posed.second_start import AveragedRotations, averaged_rotations
-from asker.applications.posed.settle import INLIER_RADIUS, Solution, rejoined, settle, solved, verified
+from asker.applications.posed.settle import INLIER_RADIUS, Solution, locally_solved, rejoined, settle, solved, verified
 from asker.applications.posed.validation import LEVEL, HeldOut, Verdict, compare, hold_out
 from asker.problem.variables import ProblemError
 
@@ -168,7 +168,12 @@ def _final(data: Data, choice: IntrinsicsChoice, limits: dict[str, Any]) -> Fina
     """Return the solution with all observations, without a prior."""
     solution, start, matches = choice.solution, data.start, data.matches
     verdict = data.verdict(solution.posed, solution.limit)
-    whole = solved(solution.posed, matches, rejoined(solution, matches), choice.refine, **limits)
+    tracks = rejoined(solution, matches)
+    whole = solved(solution.posed, matches, tracks, choice.refine, **limits)
+    sigma = solution.limit / INLIER_RADIUS
+    local = locally_solved(solution.posed, matches, tracks, sigma, choice.refine, **limits)
+    if local.n_inliers > whole.n_inliers + np.sqrt(whole.n_inliers):  # the search has lost an image
+        whole = local
     parts = determined_parts(start, matches, whole, choice.refine, **limits)
     refined, model = joined(start, matches, parts)
     return Final(parts, refined, model, image_table(start, refined, parts), verdict)
@@ -181,15 +186,16 @@ def _needs_prior(final: Final) -> bool:
 
 
 def _final_with_prior(data: Data, without: Final, choice: IntrinsicsChoice, limits: dict[str, Any]) -> Final:
-    """Return the solution with the given poses as a prior, from these poses or from the solution without a prior."""
+    """Return the solution with the given poses as a prior, from these poses and from the solutions without a prior."""
     sigma = choice.solution.limit / INLIER_RADIUS
-    starts = [data.start, without.refined] if without.parts else [data.start]
+    everything, n = np.arange(len(data.matches.xys)), len(data.start)
+    trained_without = aligned(data.start, data.training, everything, np.arange(n), choice.solution).posed
+    starts = [data.start, without.refined, trained_without]
     settings: Any = {"refine": choice.refine, **limits}
     trained = solve_with_prior(data.start, starts, data.training, data.tracks, sigma, **settings)
     verdict = data.verdict(trained.fit.posed, trained.fit.limit)
-    tracks, again = join(data.matches), [trained.fit.posed]
+    tracks, again = rejoined(trained.fit, data.matches), [trained.fit.posed]
     whole = solve_with_prior(data.start, again, data.matches, tracks, sigma, scales=trained.scales, **settings)
-    everything, n = np.arange(len(data.matches.xys)), len(data.start)
     seen = np.bincount(data.matches.of_feature[whole.fit.tracks.feature[whole.fit.inliers]], minlength=n) > 0
     poses = np.where(seen[:, None, None], whole.fit.posed.poses, data.start.poses)  # exactly those given
     posed = replace(whole.fit.posed, poses=poses)

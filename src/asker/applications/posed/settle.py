@@ -126,8 +126,7 @@ def solved(
         return Solution(with_solution(posed, outcome.model), kept, inliers, float(limit), outcome)
     for _ in range(EPIPOLAR_ROUNDS):
         sigma = epipolar_noise(with_solution(posed, outcome.model), matches)
-        kernel = {"method": "irls", "kernel": "smooth-truncated", "tau": REACH * sigma}
-        outcome = _adjusted(outcome.model, **kernel, refine=refine, hold=hold, **limits)
+        outcome = _adjusted(outcome.model, **_kernel(sigma), refine=refine, hold=hold, **limits)
     near = in_track_order(matches, kept, outcome.norms) <= INLIER_RADIUS * sigma
     return Solution(with_solution(posed, outcome.model), kept, near, INLIER_RADIUS * sigma, outcome)
 
@@ -140,6 +139,21 @@ def _adjusted(model: ColmapModel, **settings: Any) -> ColmapOutcome:
     return outcome
 
 
+def locally_solved(
+    posed: PosedImages, matches: Matches, tracks: Tracks, sigma: float, refine: Refine = "poses", **limits: Any
+) -> Solution:
+    """Return the local solution near the given poses for known noise, without a search for other solutions."""
+    model, kept = triangulated(posed, matches, tracks)
+    outcome = _adjusted(model, **_kernel(sigma), refine=refine, **limits)
+    limit = INLIER_RADIUS * sigma
+    near = in_track_order(matches, kept, outcome.norms) <= limit
+    return Solution(with_solution(posed, outcome.model), kept, near, limit, outcome)
+
+
+def _kernel(sigma: float) -> dict[str, Any]:
+    return {"method": "irls", "kernel": "smooth-truncated", "tau": REACH * sigma}
+
+
 def epipolar_noise(posed: PosedImages, matches: Matches) -> float:
     """Return the noise of a feature in pixels, from the median distance of matches from their epipolar lines.
 
@@ -149,7 +163,7 @@ def epipolar_noise(posed: PosedImages, matches: Matches) -> float:
     return max(float(MEDIAN_TO_SIGMA * np.median(distance)), MIN_NOISE)
 
 
-def rejoined(solution: Solution, matches: Matches) -> Tracks:
+def rejoined(solution: Fit, matches: Matches) -> Tracks:
     """Return the tracks of matches, joined anew with the epipolar geometry of a solution, without gross outliers."""
     distance = epipolar_distances(solution.posed, matches, *matches.features.T)
     near = distance <= GROSS * solution.limit
