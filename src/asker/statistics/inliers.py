@@ -1,7 +1,7 @@
 """The rule by which an observation is an inlier: the same for masks, shares, tables, pages and doubts.
 
 Model       The p numbers of an inlier's residual r are independent and Gaussian with the noise σ of their factor group
-            (`asker.statistics.scale`), so that u/σ² with u = w‖r‖² has the χ² distribution with p degrees of freedom; w
+            (`asker.statistics.noise`), so that u/σ² with u = w‖r‖² has the χ² distribution with p degrees of freedom; w
             is the weight of the observation.
 Rule        An observation is an inlier if u/σ² is at most the quantile of that distribution that an inlier exceeds with
             probability `REJECTED`: at ‖r‖ = 3.29 σ for one number, 3.72 σ for two, 4.03 σ for three, 11.2 σ for 80.

@@ -35,7 +35,7 @@ from asker.applications.posed.settle import INLIER_RADIUS, Fit
 from asker.applications.uncertainty import centre_covariances
 from asker.geometry.manifolds import Pose
 from asker.problem.variables import ProblemError
-from asker.statistics.scale import REACH
+from asker.statistics.noise import TAU_PER_SIGMA
 from asker.tracing.array_namespace import Array
 
 EM_ROUNDS, EM_TOL = 6, 0.05
@@ -124,7 +124,7 @@ def _solved(
     scales = initial_scales(given, matches, model, sigma) if scales is None else scales
     norms = reprojection_norms(model)
     width = float(np.median(norms[np.isfinite(norms)])) if np.isfinite(norms).any() else sigma
-    widths = [REACH * sigma]
+    widths = [TAU_PER_SIGMA * sigma]
     while widths[0] < width:
         widths.insert(0, 2 * widths[0])
     for _ in range(EM_ROUNDS):

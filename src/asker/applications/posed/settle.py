@@ -31,7 +31,7 @@ from asker.applications.posed.scene import (
     with_solution,
 )
 from asker.statistics.inliers import inlier_radius
-from asker.statistics.scale import REACH
+from asker.statistics.noise import TAU_PER_SIGMA
 
 MAX_ROUNDS = 6
 EPIPOLAR_ROUNDS = 3
@@ -151,7 +151,7 @@ def locally_solved(
 
 
 def _kernel(sigma: float) -> dict[str, Any]:
-    return {"method": "irls", "kernel": "smooth-truncated", "tau": REACH * sigma}
+    return {"method": "irls", "kernel": "smooth-truncated", "tau": TAU_PER_SIGMA * sigma}
 
 
 def epipolar_noise(posed: PosedImages, matches: Matches) -> float:
