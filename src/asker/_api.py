@@ -1,6 +1,7 @@
 """Public names of asker."""
 
 from asker._solve import solve
+from asker.derivatives.gradients import Gradients
 from asker.engines.cpu.threads import set_threads
 from asker.geometry.manifolds import (
     SE2,
@@ -38,7 +39,8 @@ from asker.scipy_compat.curve_fit import curve_fit
 from asker.scipy_compat.least_squares import least_squares
 from asker.solver.holdout import Judge, Prediction, holdout
 from asker.solver.iteration import CurrentIteration
-from asker.solver.result import Iteration, Result, Status
+from asker.solver.result import Result
+from asker.solver.status import Iteration, Status
 from asker.statistics.scale import Noise
 from asker.strategies import METHODS
 from asker.strategies.asker import ASKER, Paced
@@ -82,6 +84,7 @@ __all__ = [
     "FirstDescent",
     "FixedRate",
     "GemanMcClure",
+    "Gradients",
     "GraduatedFilter",
     "Groups",
     "Huber",

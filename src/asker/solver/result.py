@@ -1,8 +1,7 @@
 """Results of a solve: status, history, estimates, residuals, inliers and access to uncertainties."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
+from asker.solver.status import Analysis, Iteration, Status
 from asker.statistics.inliers import Classified, classify, inflection, squares
 from asker.statistics.scale import Noise, estimate
 from asker.strategies.strategy import Strategy
@@ -25,60 +25,6 @@ PER_OBSERVATION = ("residuals", "weights", "informative")
 """Fields of a result with one row per observation, for each factor group."""
 MESSAGE_STEPS = 10
 """Number of last iterations over which `Result.message` reports the decrease of the cost."""
-
-
-class Status(Enum):
-    """Reason for termination; the value is the sentence printed for the user."""
-
-    CONVERGED = "the relative decrease of the cost fell below `tol`, or the decrease is insignificant given the noise"
-    MAX_ITERATIONS = "reached `max_iterations`; the result may not be a minimum"
-    TIME_LIMIT = "reached `time_limit`; the result may not be a minimum"
-    STALLED = "no step was accepted up to the largest damping"
-    AT_BORDER = "longer steps, which might lower the cost further, give residuals that are not finite"
-    STOPPED = "`on_iteration` asked to stop"
-    INTERRUPTED = "interrupted; this is the best point evaluated so far"
-
-
-@dataclass(frozen=True, eq=False)
-class Iteration:
-    """Record of one iteration in `Result.history`; number 0 is the initial guess."""
-
-    iteration: int
-    cost: float
-    """Ψ at the current point."""
-    best_cost: float
-    """Lowest Ψ so far.  If the noise scale is estimated, each stage has a different kernel and thus a different Ψ; the
-    first and last record have the Ψ of the result's kernel."""
-    seconds: float
-    """Wall-clock time since the call of `solve`, including compilation."""
-    damping: float
-    accepted: bool
-    details: dict[str, Any] = field(default_factory=dict)
-    """Additional quantities of the strategy, such as its objectives and its graduation level."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields in one dictionary; the entries of `details` are merged into it."""
-        plain = {f.name: getattr(self, f.name) for f in fields(Iteration)}
-        return plain | plain.pop("details")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Iteration) and self.as_dict() == other.as_dict()
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """Functions that compute uncertainties and diagnostics of a result.
-
-    They live in packages that import this module, so the solver passes them to each result.
-    """
-
-    uncertainty: Callable[..., Any]
-    leverage: Callable[..., Groups[Any]]
-    doubts: Callable[..., tuple[str, ...]]
-    undetermined: Callable[..., str]
-    """Returns a sentence that names the unknowns not determined by a linearised model and weights, or ""."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +80,8 @@ class Result:
         return self.values[variables]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickles and deep copies, without the cached uncertainty."""
-        return {name: value for name, value in vars(self).items() if name != "_uncertainty"}
+        """Return the state for pickles and deep copies, without the cached uncertainty and derivatives."""
+        return {name: value for name, value in vars(self).items() if name not in ("_uncertainty", "_derivatives")}
 
     @property
     def x(self) -> Any:
@@ -297,6 +243,63 @@ class Result:
             the coordinate.
         """
         return self.uncertainty(**options).interval(what, level)
+
+    def vjp(self, cotangents: Any) -> Any:
+        """Return the gradient of a function of the solution with respect to the parameters of the problem.
+
+        It is the vector-Jacobian product of the implicit function theorem, by one linear system with the Hessian of the
+        cost, including the curvature of the kernels and of the residuals: see `asker.Gradients`.
+
+        Parameters
+        ----------
+        cotangents
+            Gradient of the function with respect to the values of the solution, in their shape: a mapping from groups
+            of variables or their names, or one array for a single group.  Groups without a gradient count as 0.
+
+        Returns
+        -------
+        Gradients
+            Gradient with respect to data, weights, kernel widths and values of fixed variables.
+
+        Raises
+        ------
+        ProblemError
+            If the solution is no strict minimum, the function depends on undetermined variables, a bound is active with
+            a gradient of 0, the noise scale was estimated, or a residual is a NumPy function.
+        """
+        return self._implicit.vjp(cotangents)
+
+    def jvp(self, *, data: Any = None, weight: Any = None, tau: Any = None, fixed: Any = None) -> Groups[Any]:
+        """Return the change of the solution for a change of the parameters of the problem, to first order.
+
+        Parameters
+        ----------
+        data, weight, tau
+            Change of the data (an array or a tuple of arrays, None for no change), of the weights (n,) and of the
+            kernel widths: a mapping from groups of factors or their names, or one item for a single group.
+        fixed
+            Change of the values of fixed variables: a mapping from groups of variables or their names.
+
+        Returns
+        -------
+        Groups
+            Change of the values of each group of variables; NaN for variables that the data do not determine.
+
+        Raises
+        ------
+        ProblemError
+            As for `vjp`.
+        """
+        return self._implicit.jvp(data, weight, tau, fixed)
+
+    @property
+    def _implicit(self) -> Any:
+        """Derivatives of this result; they are cached, so that several queries cost one factorisation."""
+        if "_derivatives" not in self.__dict__:
+            if self.analysis is None:
+                raise ProblemError("a loaded result has no problem, which derivatives need: ask before `save`")
+            object.__setattr__(self, "_derivatives", self.analysis.derivatives(self))
+        return self.__dict__["_derivatives"]
 
     @cached_property
     def leverage(self) -> Groups[Any]:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker._arguments import is_number
+from asker.engines.linearised import linear_model
 from asker.problem.by_group import Groups
-from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
 from asker.statistics.coincidence import Seen, chances
@@ -37,9 +37,7 @@ from asker.uncertainty.observability import format_parameters, moved_parameters,
 from asker.uncertainty.selection import Datum, Selection, select_datum, select_variables, stated_scales
 
 if TYPE_CHECKING:
-    from asker.engines.cpu.linearized_problem import LinearModel
     from asker.engines.inverse_blocks import Columns, Regularisation, RegularisedInverse
-    from asker.engines.xla.linearized_problem import DeviceModel
 
 Floats = NDArray[np.float64]
 RELATIVE_STEP, MAX_STEP_REDUCTIONS = 1e-4, 4
@@ -367,15 +365,3 @@ class Uncertainty:
 
     def _select(self, what: Selection) -> tuple[Variables, NDArray[np.int64]]:
         return select_variables(self.problem.variables, what)
-
-
-def linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "LinearModel | DeviceModel":
-    """Return the linearised problem: on the device if the solve ran there and a dense matrix fits, else on the CPU."""
-    if engine == "xla":
-        from asker.engines.xla.linearized_problem import DeviceModel
-
-        if DeviceModel.suits(problem):
-            return DeviceModel(problem, theta)
-    from asker.engines.cpu.linearized_problem import LinearModel
-
-    return LinearModel(problem, theta)
