@@ -17,13 +17,13 @@ import numpy as np
 from asker.derivatives.factor_derivatives import Floats, Steps
 from asker.derivatives.gradients import Gradients, by_group, observed_gradient, observed_tangents
 from asker.derivatives.newton_system import NewtonSystem, added, dot
+from asker.derivatives.retraction import retracted
 from asker.derivatives.tangents import ValueTangents, flat
 from asker.io.log import log
 from asker.problem.by_group import Groups
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
 from asker.solver.result import Result
-from asker.tracing.array_namespace import float64
 
 MAX_NEWTON_STEPS = 6
 STATIONARY_DECREASE = 1e-20
@@ -145,14 +145,5 @@ def _sizes(system: NewtonSystem, moved: tuple[Floats, ...]) -> tuple[float, floa
 
 def _moved(system: NewtonSystem, step: Steps) -> tuple[Floats, ...]:
     """Return the rows of all variables after a step."""
-    import jax
-
-    out = []
-    with float64():
-        for v, x in zip(system.problem.variables, system.theta, strict=True):
-            if not v.is_free:
-                out.append(x)
-                continue
-            moved = np.asarray(jax.vmap(v.manifold.retract)(x, step[v]))
-            out.append(np.where(v.fixed[:, None], x, moved))
-    return tuple(out)
+    pairs = zip(system.problem.variables, system.theta, strict=True)
+    return tuple(np.where(v.fixed[:, None], x, retracted(v, x, step[v])) if v.is_free else x for v, x in pairs)

@@ -96,14 +96,17 @@ class ObservationCost:
         real = tuple(observed.data[k] for k in self.real)
         return jax.grad(slope, argnums=(0, 1, 2, 3))(steps, real, observed.weight, observed.tau)
 
-    def pushforward(self, steps: Any, rows: Any, observed: Observed, *tangent: Any) -> Any:
+    def pushforward(
+        self, steps: Any, rows: Any, observed: Observed, of_steps: Any, real: Any, weight: Any, tau: Any
+    ) -> Any:
         """Return the change of the gradient for tangents of the steps, the real data, the weight and τ."""
         import jax
 
         def change(along: Any) -> Any:  # linear in `along`
             pulled = self.pullback(steps, rows, observed, along)
-            return sum((x * y).sum() for x, y in zip(jax.tree.leaves(pulled), jax.tree.leaves(tangent), strict=True))
+            return sum((x * y).sum() for x, y in zip(jax.tree.leaves(pulled), tangent, strict=True))
 
+        tangent = [*of_steps, *real, weight, tau]
         return jax.grad(change)(steps)
 
     def _with_real(self, data: Sequence[Any], real: Sequence[Any]) -> tuple[Any, ...]:

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.derivatives.retraction import retraction_slopes
 from asker.problem.by_group import shape_of
 from asker.problem.variables import ProblemError, Variables
-from asker.tracing.array_namespace import float64, real_numbers
+from asker.tracing.array_namespace import real_numbers
 
 Floats = NDArray[np.float64]
 DIFFERENCE_STEP = 2.0**-12
@@ -32,12 +33,7 @@ class ValueTangents:
     @cached_property
     def T(self) -> Floats:
         """Derivatives (n, numbers, tangent)."""
-        import jax
-
-        manifold: Any = self.variables.manifold
-        zero = np.zeros(manifold.tangent)
-        with float64():
-            A = np.asarray(jax.vmap(lambda x: jax.jacfwd(manifold.retract, argnums=1)(x, zero))(self.rows))
+        manifold, A = self.variables.manifold, retraction_slopes(self.variables, self.rows)
         columns = []
         for k in range(manifold.tangent):
             step = DIFFERENCE_STEP * A[:, :, k]
