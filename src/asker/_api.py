@@ -57,6 +57,7 @@ from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.strategy import Strategy
 from asker.strategies.triggs import Triggs
+from asker.transforms.differentiable import differentiable
 from asker.uncertainty.covariance import Covariance, Uncertainty
 from asker.uncertainty.leverage import Leverage
 from asker.version import __version__
@@ -124,6 +125,7 @@ __all__ = [
     "WithMoves",
     "__version__",
     "curve_fit",
+    "differentiable",
     "holdout",
     "kernel_named",
     "least_squares",

@@ -304,7 +304,7 @@ def test_unfinished_solves_numpy_residuals_and_wrong_shapes_are_named():
         "no group is called 'z'": lambda: result.vjp({"z": np.ones((1, 3))}),
         r"tangent of data\[1\] has shape": lambda: result.jvp(data=(None, t)),
         "tangent of weight has shape": lambda: result.jvp(weight=2.0),
-        "a tangent of free variables": lambda: result.jvp(fixed=np.ones((1, 3))),
+        "the tangent of free variables": lambda: result.jvp(fixed=np.ones((1, 3))),
         "the tangent of the data has 3 arrays": lambda: result.jvp(data=(t, y, y)),
     }.items():
         with pytest.raises(asker.ProblemError, match=what):

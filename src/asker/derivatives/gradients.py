@@ -37,7 +37,7 @@ class Gradients:
 
 
 def by_group(what: str, given: Any, groups: Sequence[Any]) -> list[Any]:
-    """Return what is given for each group: a mapping from groups or names, or a single item for a single group."""
+    """Return the item for each group, from a mapping of groups or names, or from a single item for a single group."""
     if given is None:
         return [None] * len(groups)
     if not isinstance(given, Mapping):

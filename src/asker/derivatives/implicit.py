@@ -49,6 +49,9 @@ class ImplicitDerivatives:
         theta = tuple(v.at(x).rows for v, x in zip(problem.variables, result.values, strict=True))
         self.system = _at_minimum(NewtonSystem(result.engine, problem, theta), result)
         self.tangents = {v: ValueTangents(v, self.system.rows[v]) for v in problem.variables}
+        names = [v.name for v in problem.variables]
+        self.values = Groups([t.values for t in self.tangents.values()], names, problem.variables)
+        """Values of the variables at the stationary point."""
 
     def vjp(self, cotangents: Any) -> Gradients:
         """Return the gradient of Σ cotangent · value with respect to all parameters of the problem."""
@@ -85,7 +88,9 @@ class ImplicitDerivatives:
         for v, y in zip(variables, given, strict=True):
             step[v] = np.zeros(self.system.free[v].shape) if y is None else self.tangents[v].step(y)
             if not v.fixed.all() and np.any(step[v][~v.fixed]):
-                raise ProblemError(f"{v.name}: a tangent of free variables is not 0; they are what is solved for")
+                raise ProblemError(
+                    f"{v.name}: the tangent of free variables must be 0: the solve determines them"
+                )
         pairs = zip(self.system.factors, tangents, strict=True)
         b = self.system.only_free(self.system.of_variables([f.pushforward(step, t) for f, t in pairs]))
         self.system.check_no_gauge()

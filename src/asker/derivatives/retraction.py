@@ -39,10 +39,11 @@ def retraction_slopes(v: Variables, rows: Floats) -> Floats:
 
 
 def _loop(v: Variables, what: str) -> AnyLoop:
+    manifold: Any = v.manifold
     try:
-        return _loop_on(v.manifold, what, v.name)
+        return _loop_on(manifold, what, v.name)
     except TypeError:  # a user-defined manifold may not be hashable
-        return _loop_on.__wrapped__(v.manifold, what, v.name)
+        return _loop_on.__wrapped__(manifold, what, v.name)
 
 
 @lru_cache(MAX_LOOPS)

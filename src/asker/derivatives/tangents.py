@@ -1,6 +1,6 @@
 """Derivatives of the values of variables with respect to steps on their manifolds.
 
-Values y are what the user passes and receives, such as poses (n, 3, 4); a step δ moves them by y(δ) = unpack(x ⊞ δ).
+Values y are the arrays of the user, such as poses (n, 3, 4); a step δ moves them by y(δ) = unpack(x ⊞ δ).
 With T = ∂y/∂δ, a cotangent ȳ of the values is the cotangent Tᵀȳ of a step.  In the opposite direction, the cotangent of
 a step is that cotangent of the values which is tangential to the manifold, ȳ = T(TᵀT)⁻¹δ̄, and a tangent ẏ of the values
 is the step (TᵀT)⁻¹Tᵀẏ.  The derivative of `retract` is that of JAX; `unpack` is differentiated by central differences,

@@ -13,7 +13,7 @@ from asker.geometry.manifolds import Euclidean
 from asker.problem.batched import batched_jacobians, batched_residuals, size_of_batched
 from asker.problem.variables import ProblemError, Slot, name_or
 from asker.tracing.affine import is_affine
-from asker.tracing.array_namespace import Array, as_argument, float64, has_masked
+from asker.tracing.array_namespace import Array, as_argument, float64, has_masked, reject_tracers
 from asker.tracing.jax_compat import load_jax
 from asker.tracing.jaxpr_digest import REMEDIES, differentiated_with, digest_of_trace, first_line
 from asker.tracing.source_digest import cached_value, digest_of
@@ -77,6 +77,7 @@ class ResidualFunction:
         self.numbers: Sequence[int] | np.ndarray = range(self.n)
         """Number of each observation in the user's order."""
         arrays = data if isinstance(data, tuple) else (data,)
+        reject_tracers(f"{self.name}: data", arrays)
         self._check_lengths(arrays)
         if isinstance(data, list) and len(data) != self.n and any(isinstance(d, np.ndarray) for d in data):
             raise ProblemError(f"{self.name}: data is a list of {len(data)}, expected {self.n}; pass arrays as a tuple")
@@ -117,6 +118,7 @@ class ResidualFunction:
 
     def _checked_array(self, what: str, values: Any) -> np.ndarray:
         """Return a copy of the values as an array of finite numbers with one row per observation."""
+        reject_tracers(f"{self.name}: {what}", values)
         if has_masked(values):
             raise ProblemError(f"{self.name}: {what} holds masked entries: leave these observations out")
         try:
@@ -133,6 +135,7 @@ class ResidualFunction:
 
     def _per_observation(self, what: str, values: Any) -> np.ndarray:
         """Return one checked number per observation; a single number is repeated."""
+        reject_tracers(f"{self.name}: {what}", values)
         array = self._checked_array(what, np.full(self.n, values) if np.ndim(values) == 0 else values)
         if array.ndim > 1:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")

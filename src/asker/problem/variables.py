@@ -8,7 +8,7 @@ import numpy as np
 
 from asker.geometry.manifolds import Euclidean, Manifold
 from asker.problem.bounds import Bounded
-from asker.tracing.array_namespace import ProblemError, has_masked
+from asker.tracing.array_namespace import ProblemError, has_masked, reject_tracers
 
 __all__ = ["ProblemError", "Slot", "Variables"]
 
@@ -57,6 +57,7 @@ class Variables:
             If values, masks or bounds are invalid.
         """
         self.name = name_or(name, "variables")
+        reject_tracers(f"{self.name}: values", values)
         if has_masked(values) or has_masked(fixed):
             raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
         if manifold is not None and (isinstance(manifold, type) or not hasattr(manifold, "retract")):
