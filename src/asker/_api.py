@@ -58,6 +58,7 @@ from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.strategy import Strategy
 from asker.strategies.triggs import Triggs
 from asker.transforms.differentiable import differentiable
+from asker.transforms.torch_function import torch_differentiable
 from asker.uncertainty.covariance import Covariance, Uncertainty
 from asker.uncertainty.leverage import Leverage
 from asker.version import __version__
@@ -131,4 +132,5 @@ __all__ = [
     "least_squares",
     "set_threads",
     "solve",
+    "torch_differentiable",
 ]

@@ -88,9 +88,7 @@ class ImplicitDerivatives:
         for v, y in zip(variables, given, strict=True):
             step[v] = np.zeros(self.system.free[v].shape) if y is None else self.tangents[v].step(y)
             if not v.fixed.all() and np.any(step[v][~v.fixed]):
-                raise ProblemError(
-                    f"{v.name}: the tangent of free variables must be 0: the solve determines them"
-                )
+                raise ProblemError(f"{v.name}: the tangent of free variables must be 0: the solve determines them")
         pairs = zip(self.system.factors, tangents, strict=True)
         b = self.system.only_free(self.system.of_variables([f.pushforward(step, t) for f, t in pairs]))
         self.system.check_no_gauge()

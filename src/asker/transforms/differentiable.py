@@ -3,11 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
-from asker.transforms.jax_primitive import Products, jax_function
+from asker.transforms.jax_primitive import jax_function
 from asker.transforms.solutions import Solutions
 
 
@@ -52,17 +50,8 @@ def differentiable(problem: Problem, wrt: Sequence[str], **options: Any) -> Call
     Array([0.5, 0.5], dtype=float32)
     """
     solutions = Solutions(problem, wrt, options)
-    in_shapes = [np.shape(p.start) for p in solutions.parameters]
-    sizes = [np.shape(leaf) for value in solutions.shapes for leaf in _leaves(value)]
-    products = Products(
-        lambda arrays: _flat(solutions.values(arrays)),
-        lambda arrays, tangents: _flat(solutions.jvp(arrays, tangents)),
-        lambda arrays, cotangents: solutions.vjp(arrays, _like(solutions.shapes, cotangents)),
-        in_shapes,
-        sizes,
-    )
+    products, names = solutions.products(), [p.name for p in solutions.parameters]
     function = jax_function(products)
-    names = [p.name for p in solutions.parameters]
 
     def solution(*arrays: Any) -> dict[str, Any]:
         import jax.numpy as jnp
@@ -70,29 +59,10 @@ def differentiable(problem: Problem, wrt: Sequence[str], **options: Any) -> Call
         if len(arrays) != len(names):
             raise ProblemError(f"the solution is a function of {', '.join(names)}; {len(arrays)} arrays are given")
         checked = [jnp.asarray(x, dtype=float) for x in arrays]
-        for name, x, shape in zip(names, checked, in_shapes, strict=True):
+        for name, x, shape in zip(names, checked, products.in_shapes, strict=True):
             if x.shape != shape:
                 raise ProblemError(f"{name} has shape {x.shape}, expected {shape}")
-        return dict(zip(solutions.names, _like(solutions.shapes, function(*checked)), strict=True))
+        return dict(zip(solutions.names, solutions.like_values(function(*checked)), strict=True))
 
     solution.__doc__ = f"Return the solution as a function of {', '.join(names)}: values by name of the variables."
     return solution
-
-
-def _leaves(value: Any) -> list[Any]:
-    """Return the arrays of values, which are tuples for a `Product`."""
-    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, tuple) else [value]
-
-
-def _flat(values: Sequence[Any]) -> list[Any]:
-    return [leaf for value in values for leaf in _leaves(value)]
-
-
-def _like(shapes: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-    """Return arrays in the structure of the values."""
-    left = iter(leaves)
-
-    def build(value: Any) -> Any:
-        return tuple(build(part) for part in value) if isinstance(value, tuple) else next(left)
-
-    return [build(value) for value in shapes]

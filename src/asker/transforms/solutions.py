@@ -14,6 +14,7 @@ from asker.io.log import log
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
 from asker.solver.result import Result
+from asker.transforms.jax_primitive import Products
 from asker.transforms.parameters import Floats, check_differentiable, parameters_of, with_arrays
 
 MAX_CACHED = 8
@@ -86,6 +87,25 @@ class Solutions:
                 self._cached.popitem(last=False)
             return self._cached[key]
 
+    def products(self) -> Products:
+        """Return the function of arrays with flat outputs, and the products of its derivative."""
+        return Products(
+            lambda arrays: _flat(self.values(arrays)),
+            lambda arrays, tangents: _flat(self.jvp(arrays, tangents)),
+            lambda arrays, cotangents: self.vjp(arrays, self.like_values(cotangents)),
+            [np.shape(p.start) for p in self.parameters],
+            [np.shape(leaf) for leaf in _flat(self.shapes)],
+        )
+
+    def like_values(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return arrays in the structure of the values of all groups, which are tuples for a `Product`."""
+        left = iter(leaves)
+
+        def build(value: Any) -> Any:
+            return tuple(build(part) for part in value) if isinstance(value, tuple) else next(left)
+
+        return [build(value) for value in self.shapes]
+
     def values(self, arrays: Sequence[Any]) -> list[Any]:
         """Return the values of all groups that are solved for."""
         return self.at(arrays).values(self.names)
@@ -115,6 +135,11 @@ class Solutions:
         with self._lock:
             moved = derivatives.jvp(**given)
         return [moved[name] for name in self.names]
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    """Return all arrays of values, which may be tuples."""
+    return [leaf for x in values for leaf in (_flat(x) if isinstance(x, tuple) else [x])]
 
 
 def _along(mask: Any, ndim: int) -> Any:
