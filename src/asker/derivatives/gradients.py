@@ -21,8 +21,9 @@ class Gradients:
     Attributes are indexed by group, by its name or by its position, as those of a result.
     """
 
-    data: Groups[tuple[np.ndarray, ...]]
-    """Gradient with respect to each array of data of each factor group; 0 for integers and masks."""
+    data: Groups[Any]
+    """Gradient with respect to the data of each factor group: a tuple of arrays, or nested as the data; 0 for integers
+    and masks."""
     weight: Groups[np.ndarray]
     """Gradient with respect to the weight of each observation, (n,); as for weights of 1 if none are given."""
     tau: Groups[Any]
@@ -62,15 +63,14 @@ def observed_tangents(problem: Problem, data: Any, weight: Any, tau: Any) -> lis
 
 
 def _observed_tangent(f: Factors, data: Any, weight: Any, tau: Any) -> Observed:
-    arrays = (None,) * len(f.data) if data is None else data if isinstance(data, tuple) else (data,)
-    if len(arrays) != len(f.data):
-        raise ProblemError(f"{f.name}: the tangent of the data has {len(arrays)} arrays, expected {len(f.data)}")
+    n = len(f.data)
+    arrays = (None,) * n if data is None else f.data_layout.arrays(data, f"{f.name}: the tangent of the data")
 
     def tangent(k: int, x: Any) -> np.ndarray:
         shape = f.data[k].shape
         if x is not None and f.data[k].dtype.kind != "f" and np.any(x):
-            raise ProblemError(f"{f.name}: data[{k}] holds {f.data[k].dtype}, which has no tangent")
-        return np.zeros(shape) if x is None else _shaped(f"{f.name}: the tangent of data[{k}]", x, shape)
+            raise ProblemError(f"{f.name}: {f.data_layout.names[k]} holds {f.data[k].dtype}, which has no tangent")
+        return np.zeros(shape) if x is None else _shaped(f"{f.name}: the tangent of {f.data_layout.names[k]}", x, shape)
 
     def number(what: str, x: Any, is_single: bool) -> np.ndarray:
         if x is None:

@@ -74,7 +74,7 @@ class ImplicitDerivatives:
         fixed = [self.tangents[v].value_cotangent(np.where(v.fixed[:, None], of_fixed[v], 0.0)) for v in variables]
         factors, names = self.problem.factors, [f.name for f in self.problem.factors]
         return Gradients(
-            Groups([p.data for p in pulled], names, factors),
+            Groups([f.data_layout.like_given(p.data) for f, p in zip(factors, pulled, strict=True)], names, factors),
             Groups([p.weight for p in pulled], names, factors),
             Groups([p.tau for p in pulled], names, factors),
             Groups(fixed, [v.name for v in variables], variables),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from asker.geometry.manifolds import Manifold
 from asker.kernels.kernel import Kernel
+from asker.problem.data_layout import DataLayout
 from asker.problem.factors import Factors
 
 
@@ -29,6 +30,7 @@ class ObservationCost:
     """
 
     residual: Callable[..., Any]
+    data_layout: DataLayout
     residual_size: int
     manifolds: tuple[Manifold, ...]
     kernel: Kernel
@@ -43,7 +45,7 @@ class ObservationCost:
         """Return the cost of an observation of these factors."""
         manifolds = tuple(slot.variables.manifold for slot in f.slots)
         real = tuple(k for k, d in enumerate(f.data) if d.dtype.kind == "f")
-        return cls(f.residual, f.residual_size, manifolds, f.kernel, f.weight_is_precision, real)
+        return cls(f.residual, f.data_layout, f.residual_size, manifolds, f.kernel, f.weight_is_precision, real)
 
     def cost(self, steps: Sequence[Any], rows: Sequence[Any], observed: Observed) -> Any:
         """Return the cost after a step of each variable."""
@@ -67,7 +69,7 @@ class ObservationCost:
         import jax.numpy as jnp
 
         views = [m.view(x) for m, x in zip(self.manifolds, rows, strict=True)]
-        r = jnp.asarray(self.residual(*views, *observed.data)).reshape(self.residual_size)
+        r = jnp.asarray(self.residual(*views, *self.data_layout.arguments(observed.data))).reshape(self.residual_size)
         return r @ r
 
     def _kernel(self, observed: Observed) -> Any:

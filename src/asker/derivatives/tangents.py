@@ -17,6 +17,7 @@ from asker.derivatives.retraction import retraction_slopes
 from asker.problem.by_group import shape_of
 from asker.problem.variables import ProblemError, Variables
 from asker.tracing.array_namespace import real_numbers
+from asker.tracing.trees import is_tree, leaves_of, like
 
 Floats = NDArray[np.float64]
 DIFFERENCE_STEP = 2.0**-12
@@ -68,43 +69,32 @@ class ValueTangents:
         """Return numbers in the shape of the values, as rows."""
         name = f"the {what} of {self.variables.name}"
 
-        def part(x: Any, like: Any) -> Floats:
+        def part(x: Any, expected: Any) -> Floats:
             array = real_numbers(name, x)
-            if array.shape != np.shape(like):
-                raise ProblemError(f"{name} has shape {array.shape}, expected {np.shape(like)}")
+            if array.shape != np.shape(expected):
+                raise ProblemError(f"{name} has shape {array.shape}, expected {np.shape(expected)}")
             return array.reshape(len(array), int(np.prod(array.shape[1:])))
 
-        def parts(x: Any, like: Any) -> list[Floats]:
-            if not isinstance(like, tuple):
-                return [part(x, like)]
-            if not isinstance(x, tuple | list) or len(x) != len(like):
-                raise ProblemError(f"{name} must be a tuple of arrays {shape_of(like)}")
-            return [y for pair in zip(x, like, strict=True) for y in parts(*pair)]
-
-        rows = np.concatenate(parts(given, self.values), axis=1)
+        arrays, expected = leaves_of(given), leaves_of(self.values)
+        if len(expected) > 1 and (len(arrays) != len(expected) or type(given) is not type(self.values)):
+            raise ProblemError(f"{name} must have the structure of the values: arrays {shape_of(self.values)}")
+        if len(expected) == 1 and is_tree(self.values) != is_tree(given):
+            raise ProblemError(f"{name} must have the structure of the values")
+        given_leaves = [given] if len(expected) == 1 and not is_tree(given) else arrays
+        rows = np.concatenate([part(*pair) for pair in zip(given_leaves, expected, strict=True)], axis=1)
         if not np.isfinite(rows).all():
             raise ProblemError(f"{name} holds NaN or infinity at index {np.argmin(np.isfinite(rows).all(axis=1))}")
         return rows
 
     def _shaped(self, rows: Floats) -> Any:
         """Return numbers (n, …) in the shape of the values."""
-
-        def take(like: Any, start: int) -> tuple[Any, int]:
-            if isinstance(like, tuple):
-                out = []
-                for x in like:
-                    part, start = take(x, start)
-                    out.append(part)
-                return tuple(out), start
-            stop = start + int(np.prod(np.shape(like)[1:]))
-            return rows[:, start:stop].reshape(np.shape(like)), stop
-
-        return take(self.values, 0)[0]
+        shapes = [np.shape(x) for x in leaves_of(self.values)]
+        stops = np.cumsum([np.prod(shape[1:], dtype=int) for shape in shapes])
+        parts = np.split(rows, stops[:-1], axis=1)
+        return like(self.values, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
 
 
 def flat(values: Any) -> Floats:
     """Return values as rows (n, numbers)."""
-    if isinstance(values, tuple):
-        return np.concatenate([flat(x) for x in values], axis=1)
-    array = np.asarray(values, dtype=float)
-    return array.reshape(len(array), int(np.prod(array.shape[1:])))
+    arrays = [np.asarray(x, dtype=float) for x in leaves_of(values)]
+    return np.concatenate([x.reshape(len(x), int(np.prod(x.shape[1:]))) for x in arrays], axis=1)

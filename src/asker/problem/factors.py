@@ -52,7 +52,8 @@ class Factors(ResidualFunction):
             it may also be a slice, a mask of variables or `...`.
         data
             Array or tuple of arrays with one row per observation.  They are copied.  A JAX function receives 32-bit
-            numbers as 64-bit numbers, and all others unchanged.
+            numbers as 64-bit numbers, and all others unchanged.  Each may be a dictionary, a named tuple or a dataclass
+            of arrays, also nested; then the residual function receives the same.
         kernel
             Robust kernel ψ.  If neither `kernel` nor `tau` is specified, the noise scale is unknown: `solve` estimates
             it together with a kernel.  With an explicit strategy, `solve` uses the smooth truncated kernel with τ = 1
@@ -149,7 +150,10 @@ class Factors(ResidualFunction):
         """Return the same factors with other data of the same shapes."""
         other = copy(self)
         arrays = data if isinstance(data, tuple) else (data,)
-        other.data = tuple(self._checked_array(f"data[{k}]", d) for k, d in enumerate(arrays))
+        arrays = arrays if self.data_layout.is_flat else self.data_layout.arrays(data, f"{self.name}: data")
+        if len(arrays) != len(self.data):
+            raise ProblemError(f"{self.name}: data has {len(arrays)} arrays, expected {len(self.data)}")
+        other.data = self._checked_data(arrays)
         if [d.shape for d in other.data] != [d.shape for d in self.data]:
             shapes, expected = ([d.shape for d in f.data] for f in (other, self))
             raise ProblemError(f"{self.name}: data have shapes {shapes}, expected {expected}")
@@ -223,7 +227,7 @@ class Factors(ResidualFunction):
         other = Factors(
             self.residual,
             *(Slot(slot.variables, slot.index[mask]) for slot in self.slots),
-            data=tuple(d[mask] for d in self.data),
+            data=self.data_layout.like_given([d[mask] for d in self.data]),
             kernel=self.kernel if self.noise_is_known else None,
             weight=None if self.weight is None else self.weight[mask],
             tau=self.tau[mask] if isinstance(self.tau, np.ndarray) else None,

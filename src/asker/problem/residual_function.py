@@ -11,6 +11,7 @@ import numpy as np
 
 from asker.geometry.manifolds import Euclidean
 from asker.problem.batched import batched_jacobians, batched_residuals, size_of_batched
+from asker.problem.data_layout import DataLayout
 from asker.problem.variables import ProblemError, Slot, name_or
 from asker.tracing.affine import is_affine
 from asker.tracing.array_namespace import Array, as_argument, float64, has_masked, reject_tracers
@@ -76,12 +77,14 @@ class ResidualFunction:
         self.n = len(self.slots[0].index)
         self.numbers: Sequence[int] | np.ndarray = range(self.n)
         """Number of each observation in the user's order."""
-        arrays = data if isinstance(data, tuple) else (data,)
+        self.data_layout = DataLayout.of(data)
+        """Structure of the data, whose leaves are in `data`."""
+        arrays = self.data_layout.arrays(data, f"{self.name}: data")
         reject_tracers(f"{self.name}: data", arrays)
         self._check_lengths(arrays)
         if isinstance(data, list) and len(data) != self.n and any(isinstance(d, np.ndarray) for d in data):
             raise ProblemError(f"{self.name}: data is a list of {len(data)}, expected {self.n}; pass arrays as a tuple")
-        self.data = tuple(self._checked_array(f"data[{k}]", d) for k, d in enumerate(arrays))
+        self.data = self._checked_data(arrays)
         self.compiled = Compiled()
         """Cache of compiled forms of the residual; shared with the same factors under other kernels."""
         self.trace, self.trace_of_valid = b"", b""
@@ -107,7 +110,8 @@ class ResidualFunction:
     def _check_lengths(self, data: tuple[Any, ...]) -> None:
         """Raise a `ProblemError` that lists all shapes unless indices and data have a row for each observation."""
         arrays = {f"the index of argument {k} ({s.variables.name})": s.index for k, s in enumerate(self.slots)}
-        arrays |= {f"data[{k}]": d for k, d in enumerate(data) if isinstance(d, np.ndarray) and d.ndim}
+        each = zip(self.data_layout.names, data, strict=True)
+        arrays |= {name: d for name, d in each if isinstance(d, np.ndarray) and d.ndim}
         if any(len(array) != self.n for array in arrays.values()):
             shapes = ", ".join(f"{what} has shape {array.shape}" for what, array in arrays.items())
             raise ProblemError(f"{self.name}: one row for each observation: {shapes}")
@@ -115,6 +119,10 @@ class ResidualFunction:
     def _check_length(self, what: str, array: np.ndarray) -> None:
         if array.ndim == 0 or len(array) != self.n:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n}, ...)")
+
+    def _checked_data(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Return copies of the arrays of the data."""
+        return tuple(self._checked_array(name, d) for name, d in zip(self.data_layout.names, arrays, strict=True))
 
     def _checked_array(self, what: str, values: Any) -> np.ndarray:
         """Return a copy of the values as an array of finite numbers with one row per observation."""
@@ -178,7 +186,7 @@ class ResidualFunction:
         if self.jacobian is not None:
             return None
         moved = [(slot.variables.manifold, slot.variables.is_free) for slot in self.slots]
-        key = digest_of(self.residual, moved, [(d.shape[1:], str(d.dtype)) for d in self.data])
+        key = digest_of(self.residual, moved, [(d.shape[1:], str(d.dtype)) for d in self.data], self.data_layout.names)
         return TraceProperties(*cached_value(key, self._properties)) if key else None
 
     def _properties(self) -> TraceProperties:
@@ -219,7 +227,7 @@ class ResidualFunction:
     def _returned_at(self, rows: Sequence[Array], data: Sequence[Array]) -> Any:
         """Return the unchecked value of the user's function."""
         views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]
-        return self.residual(*views, *data)
+        return self.residual(*views, *self.data_layout.arguments(data))
 
     def _example(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return arrays with the shapes of the rows and of the data of one observation."""
@@ -248,7 +256,7 @@ class ResidualFunction:
     def _batched_size(self) -> int:
         """Return p of batched functions, after evaluating both of them."""
         assert self.jacobian is not None
-        what, arguments = "residual", self._all_arguments([s.variables.rows for s in self.slots])
+        what, arguments = "residual", self.all_arguments([s.variables.rows for s in self.slots])
         try:
             r = self.residual(*arguments)
             what = "jacobian"
@@ -261,16 +269,16 @@ class ResidualFunction:
 
     def residuals_of_all(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """Return the residuals (n, p) by the batched function."""
-        return batched_residuals(self.name, self.residual(*self._all_arguments(rows)), (self.n, self.residual_size))
+        return batched_residuals(self.name, self.residual(*self.all_arguments(rows)), (self.n, self.residual_size))
 
     def jacobians_of_all(self, rows: Sequence[np.ndarray]) -> list[np.ndarray | None]:
         """Return the derivatives (n, p, tangent) for each slot by the batched `jacobian`; None for fixed variables."""
         assert self.jacobian is not None
-        returned = self.jacobian(*self._all_arguments(rows))
+        returned = self.jacobian(*self.all_arguments(rows))
         return batched_jacobians(self.name, returned, self.slots, (self.n, self.residual_size))
 
-    def _all_arguments(self, rows: Sequence[np.ndarray]) -> list[Any]:
-        return [*self.gather(rows), *self.data]
+    def all_arguments(self, rows: Sequence[np.ndarray]) -> list[Any]:
+        return [*self.gather(rows), *self.data_layout.arguments(self.data)]
 
     def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """Return the variable arguments of a batched residual function: the values of each slot, by observation."""
@@ -298,4 +306,6 @@ class ResidualFunction:
         shapes = [
             f"{s.variables.name} {getattr(s.variables.manifold, 'shape', s.variables.manifold)}" for s in self.slots
         ]
-        return ", ".join([*shapes, *(f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data))])
+        return ", ".join(
+            [*shapes, *(f"{name} {d.shape[1:]}" for name, d in zip(self.data_layout.names, self.data, strict=True))]
+        )

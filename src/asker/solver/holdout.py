@@ -331,7 +331,7 @@ def _norms(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.floa
 
 def _residuals(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     if factors.jacobian is not None:
-        r = factors.residual(*factors.gather(rows), *factors.data)
+        r = factors.residual(*factors.all_arguments(rows))
         return np.asarray(r, dtype=float).reshape(factors.n, factors.residual_size)
     import jax
 

@@ -18,6 +18,7 @@ from asker.solver.status import Analysis, Iteration, Status
 from asker.statistics.inliers import Classified, classify, inflection, squares
 from asker.statistics.scale import Noise, estimate
 from asker.strategies.strategy import Strategy
+from asker.tracing.trees import mapped
 from asker.version import __version__
 
 T = TypeVar("T")
@@ -88,8 +89,7 @@ class Result:
         """Estimate of a problem with a single variable, as in SciPy."""
         if len(self.values) != 1 or count(self.values[0]) != 1:
             raise AttributeError("`x` is for problems with one variable; use `result[variables]`")
-        value = self.values[0]
-        return tuple(part[0] for part in value) if isinstance(value, tuple) else value[0]
+        return mapped(lambda rows: rows[0], self.values[0])
 
     @cached_property
     def doubts(self) -> tuple[str, ...]:

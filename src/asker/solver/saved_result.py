@@ -15,6 +15,7 @@ from asker.io.npz import Arrays, Tree, digest, signed
 from asker.problem.by_group import Groups
 from asker.statistics.inliers import Classified
 from asker.statistics.scale import Noise
+from asker.tracing.trees import is_tree, items_of
 from asker.version import __version__
 
 KIND, FORMAT = "result", 1
@@ -32,7 +33,9 @@ def packed(result: Any) -> tuple[Tree, Arrays]:
     classified = result.classified
 
     def add(item: Any) -> Any:
-        """Store an array and return its name; for a tuple, a list of the names of its parts."""
+        """Store an array and return its name; for a tuple, a list of the names of its parts; for fields, a table."""
+        if is_tree(item):
+            return {str(key): add(part) for key, part in items_of(item)}
         if isinstance(item, tuple):
             return [add(part) for part in item]
         name = f"a{len(arrays)}"
@@ -65,6 +68,8 @@ def unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
     _check(tree, arrays)
 
     def item_of(key: Any) -> Any:
+        if isinstance(key, dict):  # named tuples and dataclasses become dictionaries
+            return {name: item_of(part) for name, part in key.items()}
         return tuple(item_of(part) for part in key) if isinstance(key, list) else arrays[key]
 
     rows = [[arrays[key] for key in row[1:]] for row in tree["factors"]]
@@ -154,6 +159,8 @@ def _check_variables(tree: Tree, arrays: Arrays) -> None:
 
 def _parts(item: Any) -> list[str]:
     """Return the names of the arrays of a variable: one, or those of all parts of a product manifold."""
+    if isinstance(item, dict):
+        item = list(item.values())
     return [name for part in item for name in _parts(part)] if isinstance(item, list) else [item]
 
 

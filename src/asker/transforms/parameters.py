@@ -12,9 +12,10 @@ from asker.derivatives.gradients import Gradients
 from asker.problem.factors import Factors
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
+from asker.tracing.trees import is_tree, leaves_of
 
 Floats = NDArray[np.float64]
-PATTERN = re.compile(r"(?P<group>.+)\.(?P<what>data|weight|tau|fixed)(\[(?P<number>\d+)\])?")
+PATTERN = re.compile(r"(?P<group>.+?)\.(?P<what>data|weight|tau|fixed)(?P<leaf>(\[.+|\..+)?)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Parameter:
     def gradient(self, gradients: Gradients) -> Floats:
         """Return the gradient with respect to this array."""
         of_group = getattr(gradients, self.what)[self.group]
-        return np.asarray(of_group[self.number] if self.what == "data" else of_group, dtype=float)
+        return np.asarray(leaves_of(of_group)[self.number] if self.what == "data" else of_group, dtype=float)
 
 
 def parameters_of(problem: Problem, names: Sequence[str]) -> tuple[Parameter, ...]:
@@ -51,38 +52,47 @@ def _parameter(problem: Problem, name: Any) -> Parameter:
     if match is None:
         kinds = "GROUP.data, GROUP.data[1], GROUP.weight, GROUP.tau or VARIABLES.fixed"
         raise ProblemError(f"wrt: {name!r} does not name an array: expected {kinds}")
-    group, what, number = match["group"], match["what"], match["number"]
+    group, what, leaf = match["group"], match["what"], match["leaf"]
     groups = [g for g in (problem.variables if what == "fixed" else problem.factors) if g.name == group]
     if len(groups) != 1:
         known = ", ".join(repr(g.name) for g in (problem.variables if what == "fixed" else problem.factors))
         raise ProblemError(f"wrt: {name!r}: {len(groups)} groups are called {group!r}; there are {known}")
-    if number is not None and what != "data":
-        raise ProblemError(f"wrt: {name!r}: only data have numbers")
-    start = _start_of(groups[0], name, what, number)
-    return Parameter(name, group, what, int(number or 0), start)
+    if leaf and what != "data":
+        raise ProblemError(f"wrt: {name!r}: only data have several arrays")
+    chosen: Any = groups[0]
+    if what == "data":
+        number = _number_of(chosen, name, f"data{leaf}")
+        return Parameter(name, group, what, number, chosen.data[number])
+    return Parameter(name, group, what, 0, _start_of(chosen, name, what))
 
 
-def _start_of(group: Any, name: str, what: str, number: str | None) -> Any:
+def _number_of(f: Factors, name: str, leaf: str) -> int:
+    """Return the number of an array of data."""
+    names = f.data_layout.names
+    if leaf != "data" and leaf not in names:
+        raise ProblemError(f"wrt: {name!r}: there are {', '.join(f'{f.name}.{each}' for each in names)}")
+    if leaf == "data" and len(names) != 1:
+        raise ProblemError(
+            f"wrt: {name!r}: there are several arrays: name {' or '.join(f'{f.name}.{x}' for x in names)}"
+        )
+    k = 0 if leaf == "data" else names.index(leaf)
+    if f.data[k].dtype.kind != "f":
+        raise ProblemError(f"wrt: {name!r} holds {f.data[k].dtype}, which has no derivative")
+    return k
+
+
+def _start_of(group: Any, name: str, what: str) -> Any:
     """Return the values of an array in the problem."""
     if what == "fixed":
         if not group.fixed.any():
             raise ProblemError(f"wrt: {name!r}: no variable of this group is fixed")
         values = group.manifold.unpack(group.rows)
-        if isinstance(values, tuple):
-            raise ProblemError(f"wrt: {name!r}: values of a Product are several arrays")
+        if isinstance(values, tuple) or is_tree(values):
+            raise ProblemError(f"wrt: {name!r}: the values are several arrays")
         return np.array(values)
     if what == "weight":
         return np.ones(group.n) if group.weight is None else group.weight
-    if what == "tau":
-        return np.asarray(group.tau, dtype=float)
-    if number is None and len(group.data) != 1:
-        raise ProblemError(f"wrt: {name!r}: there are {len(group.data)} arrays of data: name one, {group.name}.data[0]")
-    k = int(number or 0)
-    if k >= len(group.data):
-        raise ProblemError(f"wrt: {name!r}: there are {len(group.data)} arrays of data")
-    if group.data[k].dtype.kind != "f":
-        raise ProblemError(f"wrt: {name!r} holds {group.data[k].dtype}, which has no derivative")
-    return group.data[k]
+    return np.asarray(group.tau, dtype=float)
 
 
 def check_differentiable(problem: Problem) -> None:

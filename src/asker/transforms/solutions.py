@@ -14,6 +14,7 @@ from asker.io.log import log
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
 from asker.solver.result import Result
+from asker.tracing.trees import leaves_of, like
 from asker.transforms.jax_primitive import Products
 from asker.transforms.parameters import Floats, check_differentiable, parameters_of, with_arrays
 
@@ -98,13 +99,8 @@ class Solutions:
         )
 
     def like_values(self, leaves: Sequence[Any]) -> list[Any]:
-        """Return arrays in the structure of the values of all groups, which are tuples for a `Product`."""
-        left = iter(leaves)
-
-        def build(value: Any) -> Any:
-            return tuple(build(part) for part in value) if isinstance(value, tuple) else next(left)
-
-        return [build(value) for value in self.shapes]
+        """Return arrays in the structure of the values of all groups."""
+        return list(like(tuple(self.shapes), leaves))
 
     def values(self, arrays: Sequence[Any]) -> list[Any]:
         """Return the values of all groups that are solved for."""
@@ -123,8 +119,8 @@ class Solutions:
         given: dict[str, dict[str, Any]] = {"data": {}, "weight": {}, "tau": {}, "fixed": {}}
         for p, x in zip(self.parameters, tangents, strict=True):
             if p.what == "data":
-                n = len(next(f for f in self.problem.factors if f.name == p.group).data)
-                each = given["data"].setdefault(p.group, [None] * n)
+                arrays = next(f for f in self.problem.factors if f.name == p.group).data
+                each = given["data"].setdefault(p.group, [None] * len(arrays))
                 each[p.number] = np.asarray(x, dtype=float)
             elif p.what == "fixed":
                 fixed = next(v for v in self.problem.variables if v.name == p.group).fixed
@@ -138,8 +134,8 @@ class Solutions:
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:
-    """Return all arrays of values, which may be tuples."""
-    return [leaf for x in values for leaf in (_flat(x) if isinstance(x, tuple) else [x])]
+    """Return all arrays of the values of several groups."""
+    return leaves_of(tuple(values))
 
 
 def _along(mask: Any, ndim: int) -> Any:
