@@ -103,9 +103,7 @@ def _problem_of(result: Result) -> Problem:
     """Return the problem of a result; raise an error if its solution has no derivatives."""
     problem = result.problem
     if problem is None:
-        raise ProblemError(
-            "a loaded result has no problem, which derivatives need: attach it, `result.attach(problem)`"
-        )
+        raise ProblemError("a loaded result has no problem, which derivatives need: result.attach(problem)")
     if problem.portion is not None:
         raise ProblemError("derivatives need the whole problem, and this process has only a portion of it")
     if result.estimated_noise is not None:

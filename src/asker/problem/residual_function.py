@@ -12,6 +12,7 @@ import numpy as np
 from asker.geometry.manifolds import Euclidean
 from asker.problem.batched import batched_jacobians, batched_residuals, size_of_batched
 from asker.problem.data_layout import DataLayout
+from asker.problem.portable_function import portable, restored
 from asker.problem.variables import ProblemError, Slot, name_or
 from asker.tracing.affine import is_affine
 from asker.tracing.array_namespace import Array, as_argument, float64, has_masked, reject_tracers
@@ -19,6 +20,9 @@ from asker.tracing.jax_compat import load_jax
 from asker.tracing.jaxpr_digest import REMEDIES, differentiated_with, digest_of_trace, first_line
 from asker.tracing.source_digest import cached_value, digest_of
 from asker.tracing.unsupported_primitives import NOT_COMPILED
+
+FUNCTIONS = ("residual", "jacobian", "valid")
+"""Names of the attributes that are functions of the user."""
 
 
 class Compiled(dict[Any, Any]):
@@ -93,6 +97,14 @@ class ResidualFunction:
         """JAX primitive that the CPU engine does not compile, and whether a warning was issued."""
         self.warned_too_large = False
         """True if a warning was issued that an observation has too many derivatives to be compiled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickles, with functions that other processes can load."""
+        functions = {name: portable(getattr(self, name), f"{name} of {self.name}") for name in FUNCTIONS}
+        return vars(self) | functions
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {name: restored(state[name]) for name in FUNCTIONS})
 
     def _checked_slot(self, k: int, slot: Slot, copies: dict[int, np.ndarray]) -> Slot:
         """Return the slot with a copy of its index; slots with the same index share one copy in `copies`."""

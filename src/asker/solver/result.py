@@ -33,7 +33,8 @@ class Result:
     """Best point evaluated by a solve, with its history and statistics.
 
     Attributes with one item per group of variables or factors are indexed by the group, its name or its position: see
-    `Groups`.  `save` writes everything except the problem, whose residual functions are code; `load` reads it back.
+    `Groups`.  `save` writes everything except the problem, whose residual functions are code; `load` reads it
+    back, and `attach` adds the problem.
     """
 
     problem: Problem | None
@@ -74,6 +75,8 @@ class Result:
     """Error of the last attempt to write a checkpoint, "" if it succeeded.  Not saved."""
     continued_from: int = 0
     """Iteration of the earlier run at which this one was resumed from its checkpoint; 0 for a new run.  Not saved."""
+    fitted_kernels: tuple[Any, ...] = ()
+    """Kernels that were estimated together with the noise, of a loaded result, for `attach`."""
     analysis: "Analysis | None" = None
     """Functions that compute uncertainties and diagnostics.  Not saved."""
 
@@ -139,7 +142,7 @@ class Result:
         The condition is ‖r‖ ≤ τ/√3 for the smooth truncated kernel; it depends on the kernel, not on the noise.
         """
         if self.problem is None or self.problem.portion is not None:
-            raise AttributeError("the inflection point needs the whole problem: ask before `save`")
+            raise AttributeError("the inflection point needs the whole problem: result.attach(problem)")
         norms = [np.linalg.norm(r, axis=1) for r in self.residuals]
         masks = [r <= inflection(f) for f, r in zip(self.problem.factors, norms, strict=True)]
         possible = self.informative if self.possible is None else self.possible
@@ -191,7 +194,7 @@ class Result:
             If the result was loaded: covariances need the problem.
         """
         if self.analysis is None:
-            raise ProblemError("a loaded result has no problem, which covariances need: ask before `save`")
+            raise ProblemError("a loaded result has no problem, which covariances need: result.attach(problem)")
         options = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in options.items()}
         last = self.__dict__.get("_uncertainty")
         if last is None or last[0] != options:
@@ -297,7 +300,7 @@ class Result:
         """Derivatives of this result; they are cached, so that several queries cost one factorisation."""
         if "_derivatives" not in self.__dict__:
             if self.analysis is None:
-                raise ProblemError("a loaded result has no problem, which derivatives need: ask before `save`")
+                raise ProblemError("a loaded result has no problem, which derivatives need: result.attach(problem)")
             object.__setattr__(self, "_derivatives", self.analysis.derivatives(self))
         return self.__dict__["_derivatives"]
 
@@ -359,6 +362,23 @@ class Result:
             return cls(**saved)
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
             raise FileError(path, f"this is a broken result of asker ({error})") from error
+
+    def attach(self, problem: Problem) -> "Result":
+        """Return a loaded result with its problem, for covariances, leverages and derivatives.
+
+        Parameters
+        ----------
+        problem
+            Problem that was solved, built again from the same data and functions; its initial values may differ.
+
+        Raises
+        ------
+        ProblemError
+            If groups, sizes or residuals are not those of the result.
+        """
+        from asker.solver.attached import attached
+
+        return attached(self, problem)
 
     def __repr__(self) -> str:
         return (

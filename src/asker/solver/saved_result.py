@@ -19,6 +19,7 @@ from asker.tracing.trees import is_tree, items_of
 from asker.version import __version__
 
 KIND, FORMAT = "result", 1
+MAX_DEGREES_OF_FREEDOM = 1e18
 TEXTS = ("version", "status", "strategy", "engine", "linear_solver")
 COSTS = ("cost", "initial_cost")
 PER_FACTOR = {"residuals": ("f", 2), "weights": ("f", 1), "inliers": ("b", 1), "informative": ("b", 1)}
@@ -54,6 +55,7 @@ def packed(result: Any) -> tuple[Tree, Arrays]:
         "inliers": _jsonable([classified.n_inliers, classified.n_informative]),
         "doubts": list(result.doubts),
         "status": result.status.name,
+        "kernels": _jsonable(list(result.fitted_kernels) or _kernels(result)),
         "history": [_jsonable(asdict(line)) for line in result.history],
         "seconds": _jsonable(result.seconds),
         "strategy": result.strategy if isinstance(result.strategy, str) else repr(result.strategy),
@@ -84,12 +86,26 @@ def unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
         "found_doubts": tuple(tree.get("doubts", ())),
         **{key: Groups(items, names) for key, items in factors.items()},
         "problem": None,
+        "fitted_kernels": tuple(_kernel_record(*record) for record in tree.get("kernels") or ()),
         "values": Groups([item_of(key) for _, key in tree["variables"]], [name for name, _ in tree["variables"]]),
         "status": tree["status"],
         "history": [{key: _with_tuples(x) for key, x in line.items()} for line in tree["history"]],
         "seconds": tree["seconds"],
         "strategy": tree["strategy"],
     }
+
+
+def _kernels(result: Any) -> list[Any]:
+    """Return records of the kernels if they were estimated, so that a problem can be attached to the loaded result."""
+    if result.problem is None or result.estimated_noise is None:
+        return []
+    from asker.solver.attached import kernel_records
+
+    return kernel_records(result.problem)
+
+
+def _kernel_record(name: str, numbers: dict[str, Any], balance: float) -> tuple[str, dict[str, float], float]:
+    return str(name), {str(key): float(x) for key, x in numbers.items()}, float(balance)
 
 
 def _jsonable(x: Any) -> Any:
@@ -194,6 +210,8 @@ def _check_noise(tree: Tree) -> None:
         for name, value in _table("a noise", noise).items():
             if not isinstance(value, float | int) or isinstance(value, bool) or value < 0:  # NaN is fine
                 raise ValueError(f"the {name} of a noise estimate is {value!r}")
+        if noise["n_spare"] > MAX_DEGREES_OF_FREEDOM:
+            raise ValueError(f"a noise estimate has {noise['n_spare']!r} degrees of freedom")
         if noise["n_spare"] == 0 and noise.get("chance", 1.0) < 1:
             raise ValueError("a noise estimate has no degrees of freedom")
 

@@ -62,3 +62,16 @@ class Analysis:
     """Returns a sentence that names the unknowns not determined by a linearised model and weights, or ""."""
     derivatives: Callable[..., Any]
     """Returns the derivatives of a result with respect to the parameters of its problem."""
+
+
+_registered: list[Analysis] = []
+
+
+def register_analysis(analysis: Analysis) -> None:
+    """Set the functions that analyse results whose problem is attached."""
+    _registered[:] = [analysis]
+
+
+def registered_analysis() -> Analysis:
+    """Return the functions that analyse results; the package registers them when `asker.solve` is imported."""
+    return _registered[0]

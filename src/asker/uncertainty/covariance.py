@@ -95,9 +95,7 @@ class Uncertainty:
         from asker.engines.inverse_blocks import SingularError
 
         if result.problem is None:
-            raise ProblemError(
-                "a loaded result has no problem, which covariances need: solve again, or ask before `save`"
-            )
+            raise ProblemError("a loaded result has no problem, which covariances need: result.attach(problem)")
         if result.problem.portion is not None:
             raise ProblemError("covariances need the whole problem, and this process has only a portion of it")
         result = result.of_informative
