@@ -323,3 +323,19 @@ def test_observations_of_weight_0_have_the_derivative_of_their_weight_only():
     g = asker.solve(asker.Problem(f), asker.IRLS(), tol=0).vjp(np.ones(1))
     np.testing.assert_allclose(g.data[0][0], [0.5, 0.5, 0.0], rtol=1e-10)
     np.testing.assert_allclose(g.weight[0], (d - 0.5) / 2, rtol=1e-10)  # of a weighted mean
+
+
+def off_long(x, A, b):
+    return A * x - b
+
+
+def test_residuals_of_many_numbers_have_derivatives():
+    """The minimum of Σ‖Aₖx − bₖ‖² is x = Σ A·b / Σ A·A."""
+    rng = np.random.default_rng(0)
+    A, b = rng.normal(size=(2, 3, 400))
+    x = asker.Variables(np.zeros(1), name="x")
+    f = asker.Factors(off_long, x[[0, 0, 0]], data=(A, b), kernel=asker.Quadratic(), name="f")
+    with pytest.warns(UserWarning, match="not compiled"):
+        g = asker.solve(asker.Problem(f), asker.IRLS(), tol=0).vjp(np.ones(1)).data["f"]
+    np.testing.assert_allclose(g[1], A / (A * A).sum(), rtol=1e-9)
+    np.testing.assert_allclose(g[0], (b - 2 * A * (A * b).sum() / (A * A).sum()) / (A * A).sum(), rtol=1e-9)

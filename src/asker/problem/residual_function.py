@@ -3,6 +3,7 @@
 All arrays and return values are checked here, so that a solver never receives an array of the wrong shape or type.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -307,8 +308,10 @@ class ResidualFunction:
         if "not a valid JAX type" in reason:
             return ProblemError(f"{self.name}: the {what} function does not return an array of numbers")
         why = REMEDIES.get(kind, reason)
+        if kind == "ConcretizationTypeError" and re.search(r"the `(float|int|complex)` function", str(error)):
+            why = "use jax.numpy in place of math, and no float(...) or int(...) of a variable"
         numbers = [s.variables.name for s in self.slots if s.variables.manifold == Euclidean(())]
-        if numbers and isinstance(error, IndexError | TypeError):
+        if numbers and kind not in REMEDIES and isinstance(error, IndexError | TypeError):
             why += f" ({numbers[0]} are single numbers: for vectors the start is (n, d), a row each, as [[0.0, 1.0]])"
         return ProblemError(f"{self.name}: the {what} function fails on {self.argument_shapes}: {kind}: {why}")
 

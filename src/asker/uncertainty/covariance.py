@@ -24,6 +24,7 @@ from asker.problem.by_group import Groups
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
 from asker.statistics.coincidence import Seen, chances
+from asker.uncertainty.active_bounds import at_bounds, report
 from asker.uncertainty.gauge import RelativeInverse, datum_projection
 from asker.uncertainty.information import (
     common_factor,
@@ -114,6 +115,7 @@ class Uncertainty:
             masks = [of.counted for of in self.information]
             for v, mask in unsupported_parameters(self.model, result.weights, masks, plain).items():
                 self.undetermined_parameters[v] |= mask
+            self._exclude_bounds(theta)
             self._differences: tuple[RelativeInverse, list[list[tuple[float, RelativeInverse]]]] | None = None
             """The inverse and the terms of each central difference, if there are several."""
             self._terms = self._weighted_inverses(plain, sandwich)
@@ -138,6 +140,13 @@ class Uncertainty:
             if all(np.array_equal(mask, other) for mask, other in zip(masks, curved, strict=True)):
                 return plain
             masks = require_an_observation(curved)
+
+    def _exclude_bounds(self, theta: tuple[Floats, ...]) -> None:
+        """Mark the parameters at bounds, which have no standard error."""
+        masks = at_bounds(self.problem.variables, theta)
+        for v, mask in masks.items():
+            self.undetermined_parameters[v] = self._undetermined(v) | mask
+        self.gauge += f"; {report(masks)}" if masks else ""
 
     def _read_regularisation(
         self, regularisation: "Regularisation", together: "Columns | None", datum: Datum | None
