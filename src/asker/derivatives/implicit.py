@@ -16,7 +16,7 @@ import numpy as np
 
 from asker.derivatives.factor_derivatives import Floats, Steps
 from asker.derivatives.gradients import Gradients, by_group, observed_gradient, observed_tangents
-from asker.derivatives.newton_system import NewtonSystem, added, dot
+from asker.derivatives.newton_system import NEWTON_TOL, NewtonSystem, added, dot
 from asker.derivatives.retraction import retracted
 from asker.derivatives.tangents import ValueTangents, flat
 from asker.io.log import log
@@ -123,7 +123,7 @@ def _at_minimum(system: NewtonSystem, result: Result) -> NewtonSystem:
             return system
         if expected > MAX_UNCONVERGED_DECREASE * max(system.cost, result.initial_cost * 1e-12):
             break
-        step = system.solve({v: -x for v, x in g.items()})
+        step = system.solve({v: -x for v, x in g.items()}, NEWTON_TOL)
         moved = _moved(system, step)
         largest, length = _sizes(system, moved)
         if length <= STATIONARY_STEP * largest:

@@ -23,9 +23,11 @@ from asker.io.log import log
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 
-RELATIVE_TOL = 1e-26
-"""Squared error in the norm of M⁻¹, relative to that of the start, at which conjugate gradients end."""
-ACCEPTED_TOL = 1e-16
+RELATIVE_TOL = 1e-18
+"""Squared error in the norm of M, relative to that of the start, at which conjugate gradients end."""
+NEWTON_TOL = 1e-10
+"""The same for Newton steps, whose error the next step corrects."""
+ACCEPTED_TOL = 1e-14
 """Largest such error that is accepted when the iteration has come to its rounding errors or to its limit."""
 MAX_ITERATIONS, MAX_STAGNANT_ITERATIONS = 500, 20
 MIN_CURVATURE = 1e-10
@@ -169,7 +171,7 @@ class NewtonSystem:
 
     # ------------------------------------------------------------ solution
 
-    def solve(self, b: Steps) -> Steps:
+    def solve(self, b: Steps, tol: float = RELATIVE_TOL) -> Steps:
         """Return H⁻¹ b by preconditioned conjugate gradients."""
         r = self.only_free(b)
         x = {v: np.zeros_like(part) for v, part in r.items()}
@@ -177,7 +179,7 @@ class NewtonSystem:
         p, size = z, dot(r, z)
         first = best = length = size
         stagnant = n_iterations = 0
-        while size > RELATIVE_TOL * first and stagnant < MAX_STAGNANT_ITERATIONS and n_iterations < MAX_ITERATIONS:
+        while size > tol * first and stagnant < MAX_STAGNANT_ITERATIONS and n_iterations < MAX_ITERATIONS:
             Hp = self.product(p)
             curvature = dot(p, Hp)
             if not curvature > MIN_CURVATURE * length:
@@ -194,7 +196,7 @@ class NewtonSystem:
             length = size + (size / before) ** 2 * length  # pᵀM⁻¹p, since rᵀp = 0
             n_iterations += 1
         log.debug("derivatives: %d iterations of conjugate gradients, error %.1e", n_iterations, best / (first or 1.0))
-        if best > ACCEPTED_TOL * first:
+        if best > max(tol, ACCEPTED_TOL) * first:
             raise ProblemError(
                 f"the solution cannot be differentiated: after {n_iterations} iterations of conjugate gradients the "
                 f"relative error is {np.sqrt(best / first):.1e}; the Hessian is too ill-conditioned"
