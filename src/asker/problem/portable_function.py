@@ -40,7 +40,7 @@ def _same(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_importable(function: Any) -> bool:
-    """Return whether a function is found under its module and name."""
+    """Return whether the module of a function has it under its name."""
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
     for name in function.__qualname__.split("."):
         found = getattr(found, name, None)
