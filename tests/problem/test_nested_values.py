@@ -75,6 +75,7 @@ def test_nested_values_have_the_same_solution(kernel):
     assert again.cost <= nested.cost * (1 + 1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:engine xla without a GPU")
 def test_nested_values_on_xla():
     flat, nested = (asker.solve(p, asker.IRLS(), engine="xla", relative_damping=True) for p in both(asker.Cauchy(0.05)))

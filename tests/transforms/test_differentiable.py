@@ -207,7 +207,7 @@ np.testing.assert_allclose(*gradients, rtol=1e-6)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_device_of_a_mesh_solves_its_problems():
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     code = SHARDED.format(tests=os.path.dirname(__file__))
