@@ -19,6 +19,8 @@ PUBLIC = {
 LEADING_MODULES = (
     "asker._solve",
     "asker.solver.result",
+    "asker.solver.status",
+    "asker.derivatives.gradients",
     "asker.solver.iteration",
     "asker.scipy_compat.least_squares",
     "asker.scipy_compat.curve_fit",

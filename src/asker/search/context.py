@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from asker.engines.interface import Engine, PerFactor, Point, omega, psi
 from asker.engines.inverse_blocks import SingularError
+from asker.engines.linearised import linear_model
 from asker.engines.validity import Conditions
 from asker.geometry.manifolds import Euclidean
 from asker.kernels.kernels import Kernel, Quadratic
@@ -20,7 +21,6 @@ from asker.search.state import Background
 from asker.statistics.leverage import remaining_fractions
 from asker.statistics.scale_mixture import TINY, Residuals, ScaleMixture, background, log_likelihoods, weights
 from asker.strategies.strategy import Strategy
-from asker.uncertainty.covariance import linear_model
 
 Floats = NDArray[np.float64]
 DAMPING, LINEAR_DAMPING = 1e-3, 1e-9

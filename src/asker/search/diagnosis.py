@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from asker.engines.interface import Point
 from asker.engines.inverse_blocks import SingularError
+from asker.engines.linearised import linear_model
 from asker.problem.problem import Problem
 from asker.problem.variables import Variables
 from asker.search.context import SearchContext
@@ -17,7 +18,6 @@ from asker.solver.doubts import Doubt
 from asker.statistics.inliers import Classified
 from asker.statistics.noise import FEW, Noise, rounding_variance
 from asker.statistics.scale_mixture import log_likelihoods
-from asker.uncertainty.covariance import linear_model
 from asker.uncertainty.observability import n_undetermined
 
 Mask = NDArray[np.bool_]
