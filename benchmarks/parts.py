@@ -22,10 +22,10 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from asker.search.latent_inliers import InlierSets
 
 from asker.kernels.kernels import SmoothTruncated
 from asker.search import context, evidence, refinement
-from asker.search.latent_inliers import InlierSets
 from asker.search.search import Search
 from asker.statistics import scale
 from families import FAMILIES

@@ -1,6 +1,7 @@
 """Public names of asker."""
 
 from asker._solve import solve
+from asker.derivatives.gradients import Gradients
 from asker.engines.cpu.threads import set_threads
 from asker.geometry.manifolds import (
     SE2,
@@ -41,7 +42,8 @@ from asker.search.settings import SearchSettings
 from asker.solver.doubts import Alternative, Doubt, DoubtKind
 from asker.solver.holdout import Judge, Prediction, holdout
 from asker.solver.iteration import CurrentIteration
-from asker.solver.result import Iteration, Result, Status
+from asker.solver.result import Result
+from asker.solver.status import Iteration, Status
 from asker.statistics.noise import Noise
 from asker.strategies import METHODS
 from asker.strategies.asker import ASKER, Paced
@@ -58,6 +60,8 @@ from asker.strategies.regemm import ReGeMM
 from asker.strategies.sqrt_psi import SqrtPsi
 from asker.strategies.strategy import Strategy
 from asker.strategies.triggs import Triggs
+from asker.transforms.differentiable import differentiable
+from asker.transforms.torch_function import torch_differentiable
 from asker.uncertainty.covariance import Covariance, Uncertainty
 from asker.uncertainty.leverage import Leverage
 from asker.version import __version__
@@ -88,6 +92,7 @@ __all__ = [
     "FirstDescent",
     "FixedRate",
     "GemanMcClure",
+    "Gradients",
     "GraduatedFilter",
     "Groups",
     "Huber",
@@ -129,9 +134,11 @@ __all__ = [
     "WithMoves",
     "__version__",
     "curve_fit",
+    "differentiable",
     "holdout",
     "kernel_named",
     "least_squares",
     "set_threads",
     "solve",
+    "torch_differentiable",
 ]

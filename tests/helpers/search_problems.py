@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import asker
+from asker.statistics.scale_mixture import Outliers
 
 
 def off_circle(circle, point):
@@ -47,3 +48,16 @@ def problem_of_lines(*groups, unit=1.0):
             for k, (x, y) in enumerate(groups)
         )
     )
+
+
+class Interrupted:
+    """A generator during which the user interrupts the search."""
+
+    name = "interrupted"
+    hypotheses = (Outliers.CLUTTER,)
+
+    def suits(self, context):
+        return True
+
+    def starts(self, context, state):
+        raise KeyboardInterrupt

@@ -1,5 +1,7 @@
 """Bounded variables: all values stay within their bounds, and solves converge to the constrained minimum."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -201,3 +203,30 @@ def test_units_of_coordinates_make_a_solve_independent_of_their_scale(curves):
 def test_only_euclidean_variables_have_bounds():
     with pytest.raises(asker.ProblemError, match="lower, upper and unit are for Euclidean ones"):
         asker.Variables(np.eye(3)[None], manifold=asker.SO3, lower=0.0)
+
+
+def test_a_parameter_at_a_bound_has_no_standard_error():
+    t = np.linspace(0, 3, 50)
+    y = 2.0 * np.exp(-0.7 * t) + 0.01 * np.random.default_rng(0).normal(size=50)
+
+    def errors(upper):
+        p = asker.Variables([[1.0, 0.5]], lower=0.0, upper=[[upper, np.inf]], name="p")
+        f = asker.Factors(lambda p, t, y: p[0] * jnp.exp(-p[1] * t) - y, p[np.zeros(50, int)], data=(t, y),
+                          kernel=asker.Huber(0.5))  # fmt: skip
+        result = asker.solve(asker.Problem(f))
+        return result, result.standard_errors("p")[0]
+
+    result, active = errors(1.5)
+    np.testing.assert_array_equal(np.isnan(active), [True, False])
+    assert any("p[0, 0] is at a bound and has no standard error" in doubt for doubt in result.doubts)
+    assert "at a bound" in result.uncertainty().gauge
+    free, inactive = errors(3.0)
+    assert np.isfinite(inactive).all()
+    assert free.doubts == ()
+
+
+@pytest.mark.parametrize("function", [lambda x, d: math.sin(x) - d, lambda x, d: float(x) - d])
+def test_functions_of_math_are_named(function):
+    x = asker.Variables(np.ones(1))
+    with pytest.raises(asker.ProblemError, match=r"use jax\.numpy in place of math"):
+        asker.Problem(asker.Factors(function, x[[0]], data=np.ones(1)))

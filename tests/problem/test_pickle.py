@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 from multiprocessing import get_context
 
 import jax.numpy as jnp
@@ -139,12 +140,91 @@ def test_a_copied_iteration_is_a_record_of_the_history(through):
     assert [through(line) for line in lines] == result.history
 
 
-def test_a_lambda_cannot_be_pickled():
-    x = asker.Variables(np.zeros(1))
-    p = asker.Problem(asker.Factors(lambda x, d: x - d, x[np.zeros(40, dtype=int)], data=D))
+def problem_of_a_lambda():
+    x = asker.Variables(np.zeros(1), name="x")
+    f = asker.Factors(lambda x, d: x - d, x[np.zeros(40, dtype=int)], data=D, valid=lambda x, d: d + 10, name="off")
+    return asker.Problem(f)
+
+
+def test_a_lambda_needs_cloudpickle(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    p = problem_of_a_lambda()
     asker.solve(copy.deepcopy(p))
-    with pytest.raises((pickle.PicklingError, AttributeError), match=r"lambda"):
+    with pytest.raises(pickle.PicklingError, match=r"residual of off, .*lambda.*install cloudpickle"):
         pickle.dumps(p)
+
+
+def test_a_lambda_is_pickled_by_cloudpickle():
+    pytest.importorskip("cloudpickle")
+    result = asker.solve(problem_of_a_lambda())
+    other = pickle.loads(pickle.dumps(result))
+    assert other.cost == result.cost
+    assert asker.solve(other.problem).cost == asker.solve(result.problem).cost
+
+
+TREE = asker.Variables({"a": np.zeros(2), "b": np.zeros((2, 3))}, name="tree")
+PUBLIC = {
+    "Variables": asker.Variables(np.ones((3, 2)), fixed=np.array([True, False, False]), lower=0.0, name="v"),
+    "nested Variables": TREE,
+    "Product": asker.Product(asker.SE3, asker.Euclidean(2), asker.Sphere(4)),
+    "manifolds": (asker.SO3, asker.SE2, asker.Sim3, asker.SE3),
+    "views": (asker.Pose(np.eye(3), np.ones(3)), asker.Similarity(np.eye(3), np.ones(3), 2.0)),
+    "kernels": [kind() for kind in asker.KERNELS.values()],
+    "Scaled": asker.Scaled(asker.Cauchy(0.5), 4.0),
+    "methods": [make() if isinstance(make, type) else make for make in asker.METHODS.values()],
+    "Status": asker.Status.CONVERGED,
+    "FileError": asker.FileError("file", "reason"),
+    "ProblemError": asker.ProblemError("reason"),
+}
+
+
+@pytest.mark.parametrize("which", PUBLIC)
+def test_public_values_are_the_same_after_a_copy(which, through):
+    other = through(PUBLIC[which])
+    assert repr(other) == repr(PUBLIC[which])
+    if isinstance(other, asker.Variables):
+        np.testing.assert_array_equal(other.rows, PUBLIC[which].rows)
+        np.testing.assert_array_equal(other.fixed, PUBLIC[which].fixed)
+
+
+def test_every_field_of_a_result_is_copied(through):
+    result = asker.solve(problem("unknown noise"))
+    derivable = asker.solve(problem(), asker.IRLS(), tol=0)
+    g = derivable.vjp(np.ones(1))
+    uncertainty, leverage = result.uncertainty(), result.leverage
+    values = (result.noise, result.doubts, result.values, result.covariance("x"), leverage[0].studentised)
+    np.testing.assert_equal(repr(through(values)), repr(values))
+    np.testing.assert_allclose(through(uncertainty).interval("x"), uncertainty.interval("x"), rtol=1e-12)
+    np.testing.assert_array_equal(through(g).data[0][0], g.data[0][0])
+    assert through(derivable).vjp(np.ones(1)).data[0][0].tolist() == g.data[0][0].tolist()
+    judged = asker.holdout(problem(), seed=0)
+    assert repr(through(judged)) == repr(judged)
+
+
+@pytest.mark.long
+def test_a_pool_of_two_spawned_processes_runs_100_solves():
+    problems = [problem().with_data(D + 0.01 * k) for k in range(100)]
+    with get_context("spawn").Pool(2) as pool:
+        results = pool.map_async(asker.solve, problems, chunksize=10).get(240)
+    assert [r.cost for r in results] == [asker.solve(p).cost for p in problems]
+    assert results[7].vjp({"x": np.ones(1)}).data[0][0].shape == (40,)
+
+
+@pytest.mark.slow
+def test_joblib_carries_problems_and_results():
+    joblib = pytest.importorskip("joblib")
+    problems = [problem_of_a_lambda() for _ in range(2)]
+    results = joblib.Parallel(n_jobs=2)(joblib.delayed(asker.solve)(p) for p in problems)
+    assert [r.cost for r in results] == [asker.solve(p).cost for p in problems]
+
+
+@pytest.mark.slow
+def test_dask_carries_problems_and_results():
+    distributed = pytest.importorskip("distributed")
+    cluster = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**cluster) as local, distributed.Client(local) as client:
+        future = client.submit(asker.solve, problem_of_a_lambda())
+        assert future.result(120).cost == asker.solve(problem_of_a_lambda()).cost
 
 
 @pytest.mark.parametrize("name", [5, ("cam", 1), b"x", 0, False])

@@ -3,10 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from asker.search.degeneracy import Dependence, has_fled
 
 import asker
 from asker.engines.cpu.engine import CpuEngine
-from asker.search.degeneracy import Dependence, has_fled
 
 BIAS, SCALE = np.array([30.0, -12.0, 5.0]), np.array([1 / 48, 1 / 52, 1 / 45])
 

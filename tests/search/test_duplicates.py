@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from asker.search.duplicates import without_repeats
 
 import asker
-from asker.search.duplicates import without_repeats
 
 
 def mean_of(y):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from asker.search.quantization import step_of_grid
 
 import asker
-from asker.search.quantization import step_of_grid
 
 RNG = np.random.default_rng(7)
 

@@ -3,16 +3,16 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from asker.search.evidence import likelihood
+from asker.statistics.scale import estimate
 
 import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.validity import squares
 from asker.engines.xla.engine import XlaEngine
-from asker.search.evidence import likelihood
-from asker.uncertainty.coincidence import rightness
-from asker.statistics.scale import estimate
 from asker.strategies.strategy import cost, omega
+from asker.uncertainty.coincidence import rightness
 from search_problems import circle_problem, off_circle
 
 

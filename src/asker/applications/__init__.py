@@ -27,6 +27,7 @@ APPLICATIONS = (
     "stereo",
 )
 """Names of the packages; a path belongs to the first application that accepts it."""
+POSES = "transforms.json"
 
 
 @cache
@@ -54,6 +55,8 @@ def application_of(path: Path) -> "Application":
     what = "folder" if path.is_dir() else "empty file" if path.stat().st_size == 0 else "file"
     known = "; ".join(a.expects for a in applications() if a.reads_folder == path.is_dir())
     hint = f"; did you mean {folder}?" if (folder := _nearby_data(path)) else ""
+    if (path if path.is_file() else path / POSES).name == POSES and (path.is_file() or (path / POSES).is_file()):
+        hint = "; approximate poses of images are refined by `asker refine-poses IMAGES POSES --output DIR`"
     raise FileError(path, f"no application can read this {what}; expected one of: {known}{hint}")
 
 

@@ -52,6 +52,11 @@ COMMANDS = {
         "asker.cli.commands.pose_graph",
         "Add false loop closures to a pose graph.  --json lists them; `asker solve --false-loops` reads that file.",
     ),
+    "refine-poses": (
+        "asker.cli.commands.posed",
+        "Refine approximate camera poses of images, as networks, ARKit and SLAM give them, by features and bundle "
+        "adjustment.  The result is refused if it predicts held-out observations no better than the given poses.",
+    ),
     "stereo": (
         "asker.cli.commands.stereo",
         "Estimate the disparity of every pixel of a rectified stereo pair.  Ctrl-C stops and keeps the best result.",

@@ -7,6 +7,7 @@ import numpy as np
 
 from asker.problem.factors import Factors
 from asker.problem.variables import Variables
+from asker.tracing.trees import is_tree, leaves_of
 
 T = TypeVar("T")
 
@@ -94,12 +95,12 @@ def _origin(group: Any) -> Any:
 
 
 def count(item: Any) -> int:
-    """Return the number of rows; all parts of a `Product` have the same number."""
-    return count(item[0]) if isinstance(item, tuple) else len(item)
+    """Return the number of rows; all parts of a `Product` and all leaves of nested values have the same number."""
+    return len(leaves_of(item)[0])
 
 
 def shape_of(item: Any) -> str:
-    """Return text with the shape of an array, or of each part of a `Product`; other items are formatted by `str`."""
-    if isinstance(item, tuple):
-        return " and ".join(map(shape_of, item))
+    """Return text with the shape of an array, or of each part of several; other items are formatted by `str`."""
+    if isinstance(item, tuple) or is_tree(item):
+        return " and ".join(map(shape_of, leaves_of(item)))
     return "×".join(map(str, item.shape)) if hasattr(item, "shape") else str(item)

@@ -16,7 +16,7 @@ from asker.kernels.kernel import LARGEST_TAU, SMALLEST_TAU, Kernel, Scaled
 from asker.kernels.kernels import Quadratic, SmoothTruncated
 from asker.problem.residual_function import Compiled, ResidualFunction
 from asker.problem.variables import ProblemError, Slot, Variables
-from asker.tracing.array_namespace import float64
+from asker.tracing.array_namespace import float64, reject_tracers
 from asker.tracing.jaxpr_digest import digest_of_trace
 
 TRACED: dict[bytes, Compiled] = {}
@@ -52,7 +52,8 @@ class Factors(ResidualFunction):
             it may also be a slice, a mask of variables or `...`.
         data
             Array or tuple of arrays with one row per observation.  They are copied.  A JAX function receives 32-bit
-            numbers as 64-bit numbers, and all others unchanged.
+            numbers as 64-bit numbers, and all others unchanged.  Each may be a dictionary, a named tuple or a dataclass
+            of arrays, also nested; then the residual function receives the same.
         kernel
             Robust kernel ψ.  If neither `kernel` nor `tau` is specified, the noise scale is unknown: `solve` estimates
             it together with a kernel.  With an explicit strategy, `solve` uses the smooth truncated kernel with τ = 1
@@ -91,15 +92,12 @@ class Factors(ResidualFunction):
         self.kernel = SmoothTruncated() if kernel is None else self._checked_kernel(kernel)
         self.origin: Factors = self
         """Factors of the user, if these are a copy under another kernel."""
-        self.weight = None if weight is None else self._per_observation("weight", weight)
+        self.weight = None if weight is None else self._checked_weight(weight)
         self.balance = 1.0
         """Factor of the root of the weight that balances factor groups by their noise (`asker.search.driver`);
         reported noise scales are without it."""
-        if self.weight is not None and (self.weight < 0).any():
-            raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(self.weight < 0)[0]}")
         self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
-        if not np.all((np.asarray(self.tau) > 0) & np.isfinite(self.tau)):
-            raise ProblemError(f"{self.name}: tau must be positive and finite")
+        self._check_positive(self.tau)
         self._check_width()
 
     @property
@@ -152,10 +150,31 @@ class Factors(ResidualFunction):
         """Return the same factors with other data of the same shapes."""
         other = copy(self)
         arrays = data if isinstance(data, tuple) else (data,)
-        other.data = tuple(self._checked_array(f"data[{k}]", d) for k, d in enumerate(arrays))
+        arrays = arrays if self.data_layout.is_flat else self.data_layout.arrays(data, f"{self.name}: data")
+        if len(arrays) != len(self.data):
+            raise ProblemError(f"{self.name}: data has {len(arrays)} arrays, expected {len(self.data)}")
+        other.data = self._checked_data(arrays)
         if [d.shape for d in other.data] != [d.shape for d in self.data]:
             shapes, expected = ([d.shape for d in f.data] for f in (other, self))
             raise ProblemError(f"{self.name}: data have shapes {shapes}, expected {expected}")
+        return other
+
+    def with_weight(self, weight: Any) -> "Factors":
+        """Return the same factors with other weights: a number or an array (n,)."""
+        other = copy(self)
+        other.weight = other._checked_weight(weight)
+        other.weight_is_precision, other.balance = False, 1.0
+        other._check_width()
+        return other
+
+    def with_tau(self, tau: Any) -> "Factors":
+        """Return the same factors under the same kernel with another width: a number or an array (n,)."""
+        other = copy(self)
+        other.tau = other._checked_tau(tau)
+        if isinstance(other.tau, float):
+            other.kernel = replace(self.kernel, tau=other.tau)
+        other.weight_is_precision, other.noise_is_known = False, True
+        other._check_width()
         return other
 
     def with_variables(self, variables: Mapping[Any, Variables]) -> "Factors":
@@ -208,7 +227,7 @@ class Factors(ResidualFunction):
         other = Factors(
             self.residual,
             *(Slot(slot.variables, slot.index[mask]) for slot in self.slots),
-            data=tuple(d[mask] for d in self.data),
+            data=self.data_layout.like_given([d[mask] for d in self.data]),
             kernel=self.kernel if self.noise_is_known else None,
             weight=None if self.weight is None else self.weight[mask],
             tau=self.tau[mask] if isinstance(self.tau, np.ndarray) else None,
@@ -225,9 +244,27 @@ class Factors(ResidualFunction):
         plain = _plain(kernel)
         if not isinstance(plain, Kernel):
             raise ProblemError(f"{self.name}: kernel is {kernel!r}, expected a kernel such as Huber(tau=1.0)")
+        reject_tracers(f"{self.name}: the kernel's tau", plain.tau)
         if np.ndim(plain.tau):
             raise ProblemError(f"{self.name}: the kernel's tau is an array; Factors(tau=...) takes one per observation")
         return plain
+
+    def _checked_weight(self, weight: Any) -> np.ndarray:
+        """Return a copy of the weights, one for each observation."""
+        each = self._per_observation("weight", weight)
+        if (each < 0).any():
+            raise ProblemError(f"{self.name}: weight is negative at index {np.flatnonzero(each < 0)[0]}")
+        return each
+
+    def _checked_tau(self, tau: Any) -> Any:
+        """Return one width, or one for each observation."""
+        checked = float(tau) if np.ndim(tau) == 0 else self._per_observation("tau", tau)
+        self._check_positive(checked)
+        return checked
+
+    def _check_positive(self, tau: Any) -> None:
+        if not np.all((np.asarray(tau) > 0) & np.isfinite(tau)):
+            raise ProblemError(f"{self.name}: tau must be positive and finite")
 
     def _check_width(self) -> None:
         """Check the range of τ·√weight, whose square is the unit of an observation's cost."""

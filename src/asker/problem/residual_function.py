@@ -3,6 +3,7 @@
 All arrays and return values are checked here, so that a solver never receives an array of the wrong shape or type.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,13 +12,18 @@ import numpy as np
 
 from asker.geometry.manifolds import Euclidean
 from asker.problem.batched import batched_jacobians, batched_residuals, size_of_batched
+from asker.problem.data_layout import DataLayout
+from asker.problem.portable_function import portable, restored
 from asker.problem.variables import ProblemError, Slot, name_or
 from asker.tracing.affine import is_affine
-from asker.tracing.array_namespace import Array, as_argument, float64, has_masked
+from asker.tracing.array_namespace import Array, as_argument, float64, has_masked, reject_tracers
 from asker.tracing.jax_compat import load_jax
 from asker.tracing.jaxpr_digest import REMEDIES, differentiated_with, digest_of_trace, first_line
 from asker.tracing.source_digest import cached_value, digest_of
 from asker.tracing.unsupported_primitives import NOT_COMPILED
+
+FUNCTIONS = ("residual", "jacobian", "valid")
+"""Names of the attributes that are functions of the user."""
 
 
 class Compiled(dict[Any, Any]):
@@ -76,11 +82,14 @@ class ResidualFunction:
         self.n = len(self.slots[0].index)
         self.numbers: Sequence[int] | np.ndarray = range(self.n)
         """Number of each observation in the user's order."""
-        arrays = data if isinstance(data, tuple) else (data,)
+        self.data_layout = DataLayout.of(data)
+        """Structure of the data, whose leaves are in `data`."""
+        arrays = self.data_layout.arrays(data, f"{self.name}: data")
+        reject_tracers(f"{self.name}: data", arrays)
         self._check_lengths(arrays)
         if isinstance(data, list) and len(data) != self.n and any(isinstance(d, np.ndarray) for d in data):
             raise ProblemError(f"{self.name}: data is a list of {len(data)}, expected {self.n}; pass arrays as a tuple")
-        self.data = tuple(self._checked_array(f"data[{k}]", d) for k, d in enumerate(arrays))
+        self.data = self._checked_data(arrays)
         self.compiled = Compiled()
         """Cache of compiled forms of the residual; shared with the same factors under other kernels."""
         self.trace, self.trace_of_valid = b"", b""
@@ -89,6 +98,14 @@ class ResidualFunction:
         """JAX primitive that the CPU engine does not compile, and whether a warning was issued."""
         self.warned_too_large = False
         """True if a warning was issued that an observation has too many derivatives to be compiled."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickles, with functions that other processes can load."""
+        functions = {name: portable(getattr(self, name), f"{name} of {self.name}") for name in FUNCTIONS}
+        return vars(self) | functions
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {name: restored(state[name]) for name in FUNCTIONS})
 
     def _checked_slot(self, k: int, slot: Slot, copies: dict[int, np.ndarray]) -> Slot:
         """Return the slot with a copy of its index; slots with the same index share one copy in `copies`."""
@@ -106,7 +123,8 @@ class ResidualFunction:
     def _check_lengths(self, data: tuple[Any, ...]) -> None:
         """Raise a `ProblemError` that lists all shapes unless indices and data have a row for each observation."""
         arrays = {f"the index of argument {k} ({s.variables.name})": s.index for k, s in enumerate(self.slots)}
-        arrays |= {f"data[{k}]": d for k, d in enumerate(data) if isinstance(d, np.ndarray) and d.ndim}
+        each = zip(self.data_layout.names, data, strict=True)
+        arrays |= {name: d for name, d in each if isinstance(d, np.ndarray) and d.ndim}
         if any(len(array) != self.n for array in arrays.values()):
             shapes = ", ".join(f"{what} has shape {array.shape}" for what, array in arrays.items())
             raise ProblemError(f"{self.name}: one row for each observation: {shapes}")
@@ -115,8 +133,13 @@ class ResidualFunction:
         if array.ndim == 0 or len(array) != self.n:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n}, ...)")
 
+    def _checked_data(self, arrays: Sequence[Any]) -> tuple[np.ndarray, ...]:
+        """Return copies of the arrays of the data."""
+        return tuple(self._checked_array(name, d) for name, d in zip(self.data_layout.names, arrays, strict=True))
+
     def _checked_array(self, what: str, values: Any) -> np.ndarray:
         """Return a copy of the values as an array of finite numbers with one row per observation."""
+        reject_tracers(f"{self.name}: {what}", values)
         if has_masked(values):
             raise ProblemError(f"{self.name}: {what} holds masked entries: leave these observations out")
         try:
@@ -133,6 +156,7 @@ class ResidualFunction:
 
     def _per_observation(self, what: str, values: Any) -> np.ndarray:
         """Return one checked number per observation; a single number is repeated."""
+        reject_tracers(f"{self.name}: {what}", values)
         array = self._checked_array(what, np.full(self.n, values) if np.ndim(values) == 0 else values)
         if array.ndim > 1:
             raise ProblemError(f"{self.name}: {what} has shape {array.shape}, expected ({self.n},)")
@@ -175,7 +199,7 @@ class ResidualFunction:
         if self.jacobian is not None:
             return None
         moved = [(slot.variables.manifold, slot.variables.is_free) for slot in self.slots]
-        key = digest_of(self.residual, moved, [(d.shape[1:], str(d.dtype)) for d in self.data])
+        key = digest_of(self.residual, moved, [(d.shape[1:], str(d.dtype)) for d in self.data], self.data_layout.names)
         return TraceProperties(*cached_value(key, self._properties)) if key else None
 
     def _properties(self) -> TraceProperties:
@@ -216,7 +240,7 @@ class ResidualFunction:
     def _returned_at(self, rows: Sequence[Array], data: Sequence[Array]) -> Any:
         """Return the unchecked value of the user's function."""
         views = [slot.variables.manifold.view(x) for slot, x in zip(self.slots, rows, strict=True)]
-        return self.residual(*views, *data)
+        return self.residual(*views, *self.data_layout.arguments(data))
 
     def _example(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return arrays with the shapes of the rows and of the data of one observation."""
@@ -245,7 +269,7 @@ class ResidualFunction:
     def _batched_size(self) -> int:
         """Return p of batched functions, after evaluating both of them."""
         assert self.jacobian is not None
-        what, arguments = "residual", self._all_arguments([s.variables.rows for s in self.slots])
+        what, arguments = "residual", self.all_arguments([s.variables.rows for s in self.slots])
         try:
             r = self.residual(*arguments)
             what = "jacobian"
@@ -258,16 +282,16 @@ class ResidualFunction:
 
     def residuals_of_all(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """Return the residuals (n, p) by the batched function."""
-        return batched_residuals(self.name, self.residual(*self._all_arguments(rows)), (self.n, self.residual_size))
+        return batched_residuals(self.name, self.residual(*self.all_arguments(rows)), (self.n, self.residual_size))
 
     def jacobians_of_all(self, rows: Sequence[np.ndarray]) -> list[np.ndarray | None]:
         """Return the derivatives (n, p, tangent) for each slot by the batched `jacobian`; None for fixed variables."""
         assert self.jacobian is not None
-        returned = self.jacobian(*self._all_arguments(rows))
+        returned = self.jacobian(*self.all_arguments(rows))
         return batched_jacobians(self.name, returned, self.slots, (self.n, self.residual_size))
 
-    def _all_arguments(self, rows: Sequence[np.ndarray]) -> list[Any]:
-        return [*self.gather(rows), *self.data]
+    def all_arguments(self, rows: Sequence[np.ndarray]) -> list[Any]:
+        return [*self.gather(rows), *self.data_layout.arguments(self.data)]
 
     def gather(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """Return the variable arguments of a batched residual function: the values of each slot, by observation."""
@@ -284,8 +308,10 @@ class ResidualFunction:
         if "not a valid JAX type" in reason:
             return ProblemError(f"{self.name}: the {what} function does not return an array of numbers")
         why = REMEDIES.get(kind, reason)
+        if kind == "ConcretizationTypeError" and re.search(r"the `(float|int|complex)` function", str(error)):
+            why = "use jax.numpy in place of math, and no float(...) or int(...) of a variable"
         numbers = [s.variables.name for s in self.slots if s.variables.manifold == Euclidean(())]
-        if numbers and isinstance(error, IndexError | TypeError):
+        if numbers and kind not in REMEDIES and isinstance(error, IndexError | TypeError):
             why += f" ({numbers[0]} are single numbers: for vectors the start is (n, d), a row each, as [[0.0, 1.0]])"
         return ProblemError(f"{self.name}: the {what} function fails on {self.argument_shapes}: {kind}: {why}")
 
@@ -295,4 +321,6 @@ class ResidualFunction:
         shapes = [
             f"{s.variables.name} {getattr(s.variables.manifold, 'shape', s.variables.manifold)}" for s in self.slots
         ]
-        return ", ".join([*shapes, *(f"data[{k}] {d.shape[1:]}" for k, d in enumerate(self.data))])
+        return ", ".join(
+            [*shapes, *(f"{name} {d.shape[1:]}" for name, d in zip(self.data_layout.names, self.data, strict=True))]
+        )

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from asker.geometry.manifolds import Euclidean, Manifold
+from asker.geometry.structured import structured
 from asker.problem.bounds import Bounded
-from asker.tracing.array_namespace import ProblemError, has_masked
+from asker.tracing.array_namespace import ProblemError, has_masked, reject_tracers
+from asker.tracing.trees import is_tree, leaves_of
 
 __all__ = ["ProblemError", "Slot", "Variables"]
 
@@ -38,9 +40,10 @@ class Variables:
         Parameters
         ----------
         values
-            Initial guess, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3.
+            Initial guess, one variable per row: (n,), (n, d), …; poses (n, 3, 4) for SE3.  It may be a dictionary, a
+            named tuple or a dataclass of such arrays, also nested; then the residual function receives the same.
         manifold
-            Manifold of each variable; by default Euclidean.
+            Manifold of each variable; by default Euclidean.  For nested values, a dictionary with those of fields.
         fixed
             Mask (n,) of the variables that are kept constant, or True for all.
         name
@@ -57,8 +60,11 @@ class Variables:
             If values, masks or bounds are invalid.
         """
         self.name = name_or(name, "variables")
-        if has_masked(values) or has_masked(fixed):
+        reject_tracers(f"{self.name}: values", values)
+        if has_masked(tuple(leaves_of(values))) or has_masked(fixed):
             raise ProblemError(f"{self.name}: values or fixed hold masked entries: leave these out")
+        if is_tree(values) and not hasattr(manifold, "retract"):
+            manifold = self._structured(values, manifold)
         if manifold is not None and (isinstance(manifold, type) or not hasattr(manifold, "retract")):
             raise ProblemError(f"{self.name}: manifold is {manifold!r}, expected an object such as asker.SE3")
         try:
@@ -78,6 +84,12 @@ class Variables:
         self.fixed = self._mask(fixed)
         self.origin: Variables = self
         """Variables that the user created, if these are a copy with other values or another mask of fixed ones."""
+
+    def _structured(self, values: Any, manifold: Any) -> Manifold:
+        try:
+            return structured(values, manifold)
+        except ValueError as e:
+            raise ProblemError(f"{self.name}: values {e}") from None
 
     def _mask(self, fixed: bool | np.ndarray) -> np.ndarray:
         mask = np.array(fixed)

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from asker._arguments import check_function, check_positive
 from asker.problem.variables import ProblemError
-from asker.scipy_compat.least_squares import bounds_of, least_squares, vector
+from asker.scipy_compat.least_squares import least_squares
 from asker.scipy_compat.losses import inverse_normal
+from asker.scipy_compat.starts import Nested, bounds_of, vector
 from asker.scipy_compat.vector_problem import jacobian_of
 from asker.tracing.array_namespace import numbers, real_numbers
+from asker.tracing.trees import is_tree, leaves_of, like, mapped, tree_of
 
 Floats = NDArray[np.float64]
 
@@ -41,9 +43,10 @@ def curve_fit(
     f
         Function of the independent variable and of each parameter, with NumPy or with JAX.
     xdata, ydata
-        Independent variable and measured values.
+        Independent variable, also as a dictionary, a named tuple or a dataclass of arrays, and measured values.
     p0
-        Initial guess of the parameters; by default 1 each, or a value between the bounds.
+        Initial guess of the parameters; by default 1 each, or a value between the bounds.  If it is a dictionary, a
+        named tuple or a dataclass of numbers and arrays, f(xdata, p) receives one such argument, and popt is one.
     sigma
         Standard deviations of ydata, (n,), or their covariance matrix, (n, n).
     absolute_sigma
@@ -77,19 +80,22 @@ def curve_fit(
     if "args" in options:
         raise ProblemError("curve_fit has no args: the only arguments of f are xdata and the parameters")
     check_function("f", f)
+    layout = Nested("p0", p0) if is_tree(p0) else None
+    if layout is not None:
+        p0, bounds = layout.vector(p0, "p0"), layout.bounds(bounds)
     p0 = _start(f, bounds) if p0 is None else vector("p0", p0)
     checks = nan_policy is None if check_finite is None else check_finite
     xdata, ydata, sigma = _data(xdata, ydata, sigma, nan_policy, checks)
     _check_count(p0, ydata, bounds, method)
     if ydata.size == 1:  # one number for all values of the curve
-        ydata = np.broadcast_to(ydata, np.broadcast_shapes(ydata.shape, np.shape(f(xdata, *p0))))
+        ydata = np.broadcast_to(ydata, np.broadcast_shapes(ydata.shape, np.shape(f(xdata, *_parameters(layout, p0)))))
     whitened = _whitening(sigma, ydata.size)
 
     def residuals(p: Any) -> Any:
-        return whitened(_values(f(xdata, *p), ydata) - ydata)
+        return whitened(_values(f(xdata, *_parameters(layout, p)), ydata) - ydata)
 
     def derivatives(p: Any) -> Any:
-        return whitened(jacobian_of(jac(xdata, *p), (ydata.size, p0.size)))
+        return whitened(jacobian_of(jac(xdata, *_parameters(layout, p)), (ydata.size, p0.size)))
 
     jac_option = derivatives if callable(jac) else "auto" if jac is None else jac
     fit = least_squares(residuals, p0, jac_option, bounds, method or "trf", **_translated_options(options))
@@ -97,7 +103,13 @@ def curve_fit(
         raise RuntimeError(f"Optimal parameters not found: {fit.message}")
     pcov = _covariance(fit, absolute_sigma)
     info = {"nfev": fit.nfev, "fvec": fit.fun}
-    return (fit.x, pcov, info, fit.message, fit.status) if full_output else (fit.x, pcov)
+    popt = fit.x if layout is None else layout.value(fit.x)
+    return (popt, pcov, info, fit.message, fit.status) if full_output else (popt, pcov)
+
+
+def _parameters(layout: Nested | None, p: Any) -> Any:
+    """Return the arguments of the curve after xdata: each parameter, or one nested value."""
+    return p if layout is None else (layout.value(p),)
 
 
 def _check_count(p0: Floats, ydata: Floats, bounds: Any, method: str | None) -> None:
@@ -174,11 +186,14 @@ def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) 
     if policy not in (None, "raise", "omit"):
         raise ProblemError("nan_policy must be one of {None, 'raise', 'omit'}" + f", not {policy!r}")
     ydata = real_numbers("ydata", ydata)
-    if isinstance(xdata, list | tuple | np.ndarray):
+    if is_tree(xdata):
+        names = tree_of(xdata).names("xdata")
+        xdata = like(xdata, [real_numbers(name, x) for name, x in zip(names, leaves_of(xdata), strict=True)])
+    elif isinstance(xdata, list | tuple | np.ndarray):
         xdata = real_numbers("xdata", xdata)
     if not ydata.size:
         raise ProblemError("`ydata` must not be empty!")
-    given = [x for x in (xdata, ydata) if isinstance(x, np.ndarray)]
+    given = [x for x in (*leaves_of(xdata), ydata) if isinstance(x, np.ndarray)]
     if checks and not all(np.isfinite(x).all() for x in given):
         raise ProblemError("xdata or ydata hold NaN or infinity (nan_policy='omit' ignores NaN)")
     if policy == "raise" and any(np.isnan(x).any() for x in given):
@@ -186,9 +201,10 @@ def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) 
     if policy != "omit":
         return xdata, ydata, sigma
     bad = np.isnan(ydata)
-    if isinstance(xdata, np.ndarray):
-        bad = bad | np.isnan(xdata).any(axis=tuple(range(xdata.ndim - 1)))
-        xdata = xdata[..., ~bad]
+    if is_tree(xdata) or isinstance(xdata, np.ndarray):
+        for x in leaves_of(xdata):
+            bad = bad | np.isnan(x).any(axis=tuple(range(x.ndim - 1)))
+        xdata = mapped(lambda x: x[..., ~bad], xdata)
     for axis in range(np.ndim(sigma)) if sigma is not None else ():
         sigma = np.compress(~bad, sigma, axis=axis)
     return xdata, ydata[~bad], sigma

@@ -21,6 +21,7 @@ from asker.kernels.kernels import Quadratic
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
 from asker.scipy_compat.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
+from asker.scipy_compat.starts import flattened
 from asker.scipy_compat.termination import Stopping, optimality
 from asker.scipy_compat.vector_problem import VALUE, Functions, dense_problem
 from asker.solver.loop import OnIteration
@@ -80,12 +81,13 @@ def least_squares(
     fun
         Function of x (d,) that returns the residuals (n,), with NumPy or with JAX.
     x0
-        Initial guess.
+        Initial guess: a vector, or a dictionary, a named tuple or a dataclass of numbers and arrays, also nested.  Then
+        `fun` receives and the field `x` has this structure; all other fields refer to the vector of all numbers.
     jac
         "auto": by JAX if `fun` returns arrays of JAX, else by finite differences; "2-point", "3-point" or "cs"; or a
         function of x that returns the derivatives (n, d).
     bounds
-        Lower and upper bounds, or SciPy's `Bounds`.
+        Lower and upper bounds, nested or numbers for a nested x0, or SciPy's `Bounds`.
     method, tr_solver, tr_options, workers
         Checked, but without effect: the only method is Levenberg-Marquardt.
     ftol, xtol, gtol
@@ -122,7 +124,7 @@ def least_squares(
     """
     if isinstance(jac, Kernel | Scaled) or hasattr(bounds, "step") or any(name in options for name in FORMER):
         return _former(fun, x0, jac, bounds, strategy, weight, options)
-    x0, lower, upper = box_of(x0, bounds)
+    value_of, fun, jac, x0, lower, upper = flattened(fun, x0, jac, bounds)
     _check(method=method, tr_solver=tr_solver, verbose=verbose, loss=loss)
     _check_numbers(x0, x_scale, max_nfev, f_scale, diff_step)
     _check_functions(fun, jac, args, kwargs, callback)
@@ -139,6 +141,7 @@ def least_squares(
     asked = limits | options | {"on_iteration": _both(stopping, options.get("on_iteration")), "verbose": verbose == 2}
     result = solve(problem, Triggs() if descends else strategy, **asked)
     outcome = _outcome(functions, result, chosen, lower, upper, stopping.status)
+    outcome.x = value_of(outcome.x)
     if verbose:
         print(f"{outcome.message}: {outcome.nfev} calls, cost {result.initial_cost:.4e} -> {outcome.cost:.4e}")
     return outcome
@@ -212,43 +215,6 @@ def _weights(result: Result) -> tuple[Floats, Floats]:
     f = result.problem.factors[0]
     ones, weight = np.ones(f.n), np.ones(f.n) if f.weight is None else f.weight
     return (weight, 1.0 * f.is_informative) if f.weight_is_precision else (ones, weight)
-
-
-def vector(name: str, given: Any) -> Floats:
-    """Return an initial guess as an array (d,); raise a `ProblemError` if it is invalid."""
-    array = np.atleast_1d(real_numbers(name, given))
-    if array.ndim > 1 or not array.size:
-        raise ProblemError(f"{name} has shape {array.shape}, expected (d,)")
-    bad = np.flatnonzero(~np.isfinite(array))
-    if bad.size:
-        raise ProblemError(f"{name} holds NaN or infinity at index {bad[0]}")
-    return array
-
-
-def bounds_of(bounds: Any, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-    """Return the lower and the upper bounds of each unknown, from a pair or SciPy's `Bounds`."""
-    given = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
-    if not isinstance(given, tuple | list | np.ndarray):
-        raise ProblemError(f"bounds is {bounds!r}, expected a pair: lower and upper bounds")
-    if len(given) != 2:
-        raise ProblemError(f"bounds has {len(given)} items, expected lower and upper")
-    lower, upper = (real_numbers(f"bounds[{k}]", b) for k, b in enumerate(given))
-    lower, upper = (np.full(shape, b) if b.ndim == 0 else b for b in (lower, upper))
-    if lower.shape != shape or upper.shape != shape:
-        raise ProblemError(f"bounds have shapes {lower.shape} and {upper.shape}, expected that of x0, {shape}")
-    return lower, upper
-
-
-def box_of(x0: Any, bounds: Any) -> tuple[Floats, Floats, Floats]:
-    """Return the initial guess with the lower and the upper bounds of each unknown."""
-    x0 = vector("x0", x0)
-    lower, upper = bounds_of(bounds, x0.shape)
-    if not (lower < upper).all():
-        raise ProblemError(f"bounds: the lower one is not below the upper one at index {np.argmin(lower < upper)}")
-    outside = (x0 < lower) | (x0 > upper)
-    if outside.any():
-        raise ProblemError(f"x0: Initial guess is outside of provided bounds at index {np.argmax(outside)}")
-    return x0, lower, upper
 
 
 def _check(**given: Any) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from asker.engines.interface import Engine, PerFactor, Point, omega, psi
 from asker.engines.inverse_blocks import SingularError
+from asker.engines.linearised import linear_model
 from asker.engines.validity import Conditions
 from asker.geometry.manifolds import Euclidean
 from asker.kernels.kernels import Kernel, Quadratic
@@ -20,7 +21,6 @@ from asker.search.state import Background
 from asker.statistics.leverage import remaining_fractions
 from asker.statistics.scale_mixture import TINY, Residuals, ScaleMixture, background, log_likelihoods, weights
 from asker.strategies.strategy import Strategy
-from asker.uncertainty.covariance import linear_model
 
 Floats = NDArray[np.float64]
 DAMPING, LINEAR_DAMPING = 1e-3, 1e-9
@@ -57,6 +57,8 @@ class SearchContext:
         """
         problem = engine.problem
         self.settings, self.run, self.goes_on = settings, run, goes_on
+        self.is_known = False
+        """True while a resumed search repeats descents that its history has."""
         self.fixed_kernels: list[Kernel | None] = [f.kernel if f.noise_is_known else None for f in problem.factors]
         self.estimated = [k for k, f in enumerate(problem.factors) if not f.noise_is_known]
         """Numbers of the groups whose noise scale is unknown."""
@@ -66,6 +68,8 @@ class SearchContext:
         self.p = [f.residual_size for f in problem.factors]
         self.n_unknowns = problem.n_unknowns
         self.has_few_unknowns = self.n_unknowns <= settings.max_subset_unknowns
+        self.gain_nats = settings.gain_nats * self.n_unknowns
+        """Gain of evidence that is worth another round."""
         self.damping = LINEAR_DAMPING if problem.is_linear else DAMPING
         """λ at the start of a descent."""
         self.is_small = self.n_unknowns <= settings.max_small_unknowns
@@ -93,9 +97,9 @@ class SearchContext:
         return Conditions(self.engine)
 
     def squares(self, point: Point) -> tuple[Floats, ...]:
-        """Return w‖r‖² of the observations of this process, infinite for impossible ones."""
+        """Return w‖r‖² of the observations of this process, infinite for impossible and undefined ones."""
         if point not in self._squares:
-            u = self.all_squares(point)
+            u = tuple(np.where(np.isnan(x), np.inf, x) for x in self.all_squares(point))
             if any(f.valid is not None for f in self.problem.factors):
                 impossible = self.conditions.impossible(self.engine.rows_here(point))
                 u = tuple(np.where(mask, np.inf, x) for mask, x in zip(impossible, u, strict=True))

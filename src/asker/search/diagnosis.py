@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from asker.engines.interface import Point
 from asker.engines.inverse_blocks import SingularError
+from asker.engines.linearised import linear_model
+from asker.problem.problem import Problem
 from asker.problem.variables import Variables
 from asker.search.context import SearchContext
 from asker.search.data_checks import Dependence, is_degenerate
@@ -15,34 +17,43 @@ from asker.search.state import Candidate
 from asker.solver.doubts import Doubt
 from asker.statistics.inliers import Classified
 from asker.statistics.noise import FEW, Noise, rounding_variance
-from asker.uncertainty.covariance import linear_model
+from asker.statistics.scale_mixture import log_likelihoods
 from asker.uncertainty.observability import n_undetermined
 
 Mask = NDArray[np.bool_]
-REJECTED_PROBABILITY = 0.01
-"""Probability, over all variables of a group, that one of them has so few inliers by chance."""
 CONFIDENCE = 0.05
 """Level at which a solution within the confidence region of another one is the same solution."""
 
 
 def has_lost_a_variable(context: SearchContext, candidate: Candidate) -> bool:
-    """Return whether a variable has fewer inliers than a binomial distribution with its group's ratio allows."""
-    from scipy.special import bdtr
+    """Return whether the observations of a variable are explained hardly better by the model than as outliers.
 
-    counts: dict[Variables, NDArray] = {v: np.zeros((3, len(v))) for v in context.problem.variables if v.is_free}
-    masks = inlier_masks(context, candidate)
+    Their evidence then exceeds 0 by less than what the unknowns of the variable may gain by chance.  Variables of the
+    largest group no two of which share a factor are omitted: block moves can repair them.
+    """
+    nats = {v: np.zeros((2, len(v))) for v in _shared_variables(context.problem)}
     for k in context.estimated:
-        f, inlier = context.problem.factors[k], masks[k]
-        ratio = context.sums.mean(inlier)
-        for slot in (s for s in f.slots if s.variables.is_free):
-            for row, w in enumerate((np.ones(f.n), inlier, np.full(f.n, ratio))):
-                counts[slot.variables][row] += np.bincount(slot.index, w, minlength=len(slot.variables))
+        model = candidate.models[k]
+        assert model is not None
+        of = context.residuals(candidate.point, candidate.leverage, k)
+        each = log_likelihoods(model, of)
+        for slot in (s for s in context.problem.factors[k].slots if s.variables in nats):
+            n = len(slot.variables)
+            nats[slot.variables] += [np.bincount(slot.index, each, n), np.bincount(slot.index, minlength=n)]
     lost = False
-    for v, of_own in counts.items():
-        n, k_in, expected = context.sums.by_variable(v, of_own)
-        chance = bdtr(k_in, n.astype(int), np.minimum(expected / np.maximum(n, 1), 1.0)) * context.problem.count(v)
-        lost |= bool((chance[n > 0] < REJECTED_PROBABILITY).any())
+    for v, of_own in nats.items():
+        total, count = context.sums.by_variable(v, of_own)
+        by_chance = context.settings.alternative_nats + v.manifold.tangent
+        lost |= bool(((total < by_chance) & (count > 0) & ~v.fixed).any())
     return context.sums.any(lost)
+
+
+def _shared_variables(problem: Problem) -> list[Variables]:
+    """Return the free groups without the largest one no two variables of which share a factor."""
+    free = [v for v in problem.variables if v.is_free]
+    apart = [v for v in free if all(sum(s.variables is v for s in f.slots) <= 1 for f in problem.factors)]
+    largest = max(apart, key=problem.count, default=None) if len(free) > 1 else None
+    return [v for v in free if v is not largest]
 
 
 def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Candidate]) -> list[Candidate]:
@@ -76,21 +87,18 @@ def _is_redundant(context: SearchContext, candidate: Candidate) -> bool:
 
 
 def differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:
-    """Return whether a solution lies outside the confidence regions of known ones.
-
-    The region is that of the inliers: their weights stay, since the likelihood is as large where others are inliers.
-    """
+    """Return whether a solution lies outside the confidence regions of known ones: Σ w u under their weights w."""
     from scipy.special import chdtri
 
-    least = float(chdtri(context.n_unknowns, CONFIDENCE)) / 2
-    return all(_increase(context, one, other.point) > least for one in known)
-
-
-def _increase(context: SearchContext, candidate: Candidate, point: Point) -> float:
-    """Return the nats by which the inliers of a candidate fit another point worse."""
-    w = context.weights(candidate.point, candidate.models, candidate.leverage)
-    each = zip(w, context.all_squares(point), context.all_squares(candidate.point), strict=True)
-    return context.sums.of(sum(float(x @ (there - here)) for x, there, here in each) / 2)[0]
+    least = float(chdtri(context.n_unknowns, CONFIDENCE))
+    for one in known:
+        w = context.weights(one.point, one.models, one.leverage)
+        here, there = context.squares(one.point), context.squares(other.point)
+        each = zip(w, there, here, strict=True)
+        increase = sum(float((w[w > 0] * (b[w > 0] - a[w > 0])).sum()) for w, b, a in each)
+        if not context.sums.of(increase)[0] > least:
+            return False
+    return True
 
 
 def doubts_of(

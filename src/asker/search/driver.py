@@ -31,6 +31,7 @@ from asker.statistics.noise import EXACT_RATIO, Noise, estimate, noise_of
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy, cost
 from asker.strategies.weighted import Weighted
+from asker.tracing.jaxpr_digest import ADDRESS
 from asker.uncertainty.analysis import ANALYSIS
 
 STAGE_TOL = 1e-4
@@ -111,27 +112,30 @@ class SearchRun:
         self.ended: Status | None = None
         """Reason for which no further descent begins."""
         self.engine: Engine
-        self.saved: SearchState = SearchState()
-        """State that was saved last."""
+        self.context: SearchContext
+        self.saved = SearchSnapshot(SearchState(), [], 0.0)
+        """State that was saved last, with the history up to there."""
+        self.n_written = 0
+        """Length of the history in the file."""
 
     def keep(self, path: FilePath, every: int, engine: Engine) -> None:
         """Write checkpoints to a file, and resume from it if it exists."""
         self.file = SearchCheckpoint(path, every, engine, IRLS())
-        self.file.of["strategy"] = f"estimated noise, {self.method!r}, tol {self.tol!r}"
+        self.file.of["strategy"] = ADDRESS.sub("", f"estimated noise, {self.method!r}, tol {self.tol!r}")
 
     def result(self, engine: Engine, start: Point) -> Result:
         """Return the best of all candidates under the kernels that its noise suggests."""
         self.engine = engine
         state = self._resumed(engine, start)
-        context = SearchContext(engine, start, self.method.settings, self.descend, self.goes_on)
+        context = self.context = SearchContext(engine, start, self.method.settings, self.descend, self.goes_on)
         dependence = self._dependence(context)
         try:
             candidates, state = search(context, self.method.generators, state, self._save)
         except KeyboardInterrupt:
             self.ended = Status.INTERRUPTED
-            candidates, state = search(context, (), self.saved, lambda state: None)
+            candidates, state = search(context, (), self.saved.state, lambda state: None)
         final, point, best, noises = self._final(context, candidates[0])
-        self._save(state, at_the_end=True)
+        self._write(at_the_end=True)
         loop = SolveLoop(self.begin, None)
         loop.best, loop.history = IRLS().init(final, point, 0), self.history
         status = self.ended or self.last
@@ -158,11 +162,13 @@ class SearchRun:
         template = IRLS().init(engine, start, 0)
         earlier = self.file.read_search(template) if self.file else None
         if earlier is not None:
-            self.history, self.earlier = earlier.history, earlier.seconds
+            self.history, self.earlier, self.saved = list(earlier.history), earlier.seconds, earlier
+            self.n_written = len(self.history)
             return earlier.state
         begun = SolveLoop(self.begin, partial(self._record, "start"))
         self._note(begun.run(engine, IRLS(), start, 0, self.tol, None))
-        return SearchState()
+        self.saved = SearchSnapshot(SearchState(), list(self.history), self.earlier)
+        return self.saved.state
 
     def _dependence(self, context: SearchContext) -> Dependence | None:
         """Return the sensitivity of the residuals to the data, for problems with few unknowns in one process."""
@@ -171,13 +177,18 @@ class SearchRun:
         factors = [context.problem.factors[k] for k in context.estimated]
         return Dependence(context.engine, factors, context.engine.rows(context.start))
 
-    def _save(self, state: SearchState, at_the_end: bool = False) -> None:
-        """Store a state in memory, and in the checkpoint if there is one."""
+    def _save(self, state: SearchState) -> None:
+        """Store a state in memory, and in the checkpoint if there is one; not what a limit has cut short."""
         if self.goes_on():
-            self.saved = state
-        if self.file is not None:
-            seconds = self.earlier + time.perf_counter() - self.begin
-            self.file.save(SearchSnapshot(self.saved, list(self.history), seconds), at_the_end)
+            self.saved = SearchSnapshot(state, list(self.history), self.earlier + time.perf_counter() - self.begin)
+            self._write()
+
+    def _write(self, at_the_end: bool = False) -> None:
+        """Write the saved state to the checkpoint, if there is one, after `every` iterations and at the end."""
+        n = len(self.saved.history)
+        if self.file is not None and (at_the_end or n >= self.n_written + self.file.every):
+            self.file.save(self.saved, at_the_end)
+            self.n_written = n
 
     def goes_on(self) -> bool:
         """Return whether no limit was reached."""
@@ -194,10 +205,11 @@ class SearchRun:
         if not self.goes_on():
             return point
         is_likelihood = isinstance(strategy, MixtureDescent)
-        least = self.method.settings.gain_nats / 10 if is_likelihood else 0.0
+        least = strategy.context.gain_nats / 10 if isinstance(strategy, MixtureDescent) else 0.0
         tol = 0.0 if is_likelihood else max(self.tol, STAGE_TOL)
-        loop = SolveLoop(self.begin, partial(self._record, stage), None, self.earlier)
-        n = min(n, self._left())
+        is_new = not self.context.is_known
+        loop = SolveLoop(self.begin, partial(self._record, stage) if is_new else None, None, self.earlier)
+        n = min(n, self._left()) if is_new else n
         self._note(loop.run(engine, strategy, point, n, tol, self.time_limit, least, certified=False))
         return loop.best.point
 

@@ -79,7 +79,8 @@ def with_sample_evidence(context: SearchContext, candidate: Candidate) -> Candid
 def marginalised(context: SearchContext, candidate: Candidate) -> Candidate:
     """Return a candidate after EM over inlier sets if there are near outliers, else the same."""
     v = context.independent
-    if v is None or not context.goes_on():
+    has_heavy_tails = any(model and model.dof < inf for model in candidate.models)
+    if v is None or has_heavy_tails or not context.goes_on():
         return candidate
     sets = InlierSets(context, v, candidate.point, candidate.models)
     sets.start_from(candidate.leverage)

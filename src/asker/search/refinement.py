@@ -71,42 +71,52 @@ def evaluated(
 ) -> Candidate:
     """Return the candidate at a point: mixtures and leverage that agree, and the evidence."""  # (1)
     settings, h = context.settings, h or context.even_leverage()
-    for _ in range(settings.max_agreement_rounds):
+    for k in range(settings.max_agreement_rounds):
         before = models
-        models = fitted(context, point, hypothesis, models, h)
+        models = fitted(context, point, hypothesis, models, h, with_tails=k == 0)
         h = context.leverage(point, context.weights(point, models, h))
         if before is not None and _agree(before, models, settings.scale_rtol):
             break
     assert models is not None
     candidate = Candidate(name, hypothesis, point, tuple(models), h, evidence_of(context, point, models, h))
-    return (
-        evaluated(context, name, hypothesis, point, None, h)
-        if _raises_least_variance(context, candidate)
-        else candidate
-    )
+    if _raises_least_variance(context, candidate):
+        candidate = evaluated(context, name, hypothesis, point, None, h)
+    return candidate
 
 
 def fitted(
-    context: SearchContext, point: Point, hypothesis: Outliers, models: Models | None, h: Leverage
+    context: SearchContext,
+    point: Point,
+    hypothesis: Outliers,
+    models: Models | None,
+    h: Leverage,
+    with_tails: bool = True,
 ) -> list[ScaleMixture | None]:
     """Return the mixture of every group of unknown scale: near the one before, or from several first scales."""
     found: list[ScaleMixture | None] = [None] * len(context.p)
     for k in context.estimated:
         of = context.residuals(point, h, k, are_distinct=True)
         known = models[k] if models is not None else None
-        found[k] = _fit(context, of, context.p[k], hypothesis, known)
+        found[k] = _fit(context, of, context.p[k], hypothesis, known, with_tails)
     return found
 
 
 def _fit(
-    context: SearchContext, of: Residuals, p: int, hypothesis: Outliers, known: ScaleMixture | None
+    context: SearchContext,
+    of: Residuals,
+    p: int,
+    hypothesis: Outliers,
+    known: ScaleMixture | None,
+    with_tails: bool,
 ) -> ScaleMixture:
+    """Return the mixture of one group, with the tails that have the most evidence."""
     settings, price = context.settings, context.settings.alternative_nats
-    limits = settings.fit_rtol, settings.max_fit_steps, price
     if known is None:
         sample = of.only(_sample(len(of.u), settings.fit_sample))
-        known = best_fit(sample, _first_mixtures(context, sample, p, hypothesis), (), *limits)
-    return best_fit(of, [known], settings.tail_dofs, *limits)
+        firsts = _first_mixtures(context, sample, p, hypothesis)
+        known = best_fit(sample, firsts, (), settings.fit_rtol, settings.max_first_fit_steps, price)
+    dofs = settings.tail_dofs if with_tails else ()
+    return best_fit(of, [known], dofs, settings.fit_rtol, settings.max_fit_steps, price)
 
 
 def _first_mixtures(context: SearchContext, of: Residuals, p: int, hypothesis: Outliers) -> list[ScaleMixture]:
@@ -168,7 +178,7 @@ def refined(
     """Return the candidate after descents and fits, until its evidence rises no more."""
     for _ in range(context.settings.max_refinement_rounds):
         new = improved(context, candidate)
-        if not new.evidence > candidate.evidence + context.settings.gain_nats:  # (3)
+        if not new.evidence > candidate.evidence + context.gain_nats:  # (3)
             break
         candidate = new
         on_round(candidate)

@@ -4,8 +4,9 @@ Model   `asker.statistics.scale_mixture`: inliers and outliers of every factor g
 Loop    generate starts, refine each, keep the best, polish it, diagnose it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 from asker.engines.interface import Point
 from asker.search.context import SearchContext
@@ -39,9 +40,9 @@ def search(
     for generator in generators:
         if generator.name in state.finished or not generator.suits(context) or _is_decided(context, state):
             continue
-        for k, point in enumerate(generator.starts(context, state)):
+        for name, point in _starts(context, generator, state):
             for hypothesis in _hypotheses(context, generator):
-                start = f"{generator.name} {k + 1}, {hypothesis.name.lower()}"
+                start = f"{name}, {hypothesis.name.lower()}"
                 if start not in state.finished and context.goes_on():
                     state = _with_start(context, state, start, generator.name, hypothesis, point, save)
         state = replace(state, finished=(*state.finished, generator.name))
@@ -50,6 +51,19 @@ def search(
         state = state.with_candidate("start", first)
     best, *others = ranked(context, state.candidates)
     return [polished(context, best), *others], state
+
+
+def _starts(context: SearchContext, generator: Generator, state: SearchState) -> Iterator[tuple[str, Point]]:
+    """Yield the starts of a generator with their names; a resumed search has those that it knows in its history."""
+    points = generator.starts(context, state)
+    for k in count(1):
+        name = f"{generator.name} {k}"
+        context.is_known = state.has_begun(name)
+        point = next(points, None)
+        context.is_known = False
+        if point is None:
+            return
+        yield name, point
 
 
 def _hypotheses(context: SearchContext, generator: Generator) -> list[Outliers]:
@@ -75,10 +89,15 @@ def _with_start(
 ) -> SearchState:
     """Return the state after the refinement of one start."""
     if state.under_way is not None and state.under_way[0] == start:
-        candidate = state.under_way[1]
+        _, candidate, least_so_far = state.under_way
+        context.least_variance = list(least_so_far)
     else:
         candidate = evaluated(context, name, hypothesis, point)
-    candidate = refined(context, candidate, lambda c: save(replace(state, under_way=(start, c))))
+
+    def save_round(candidate: Candidate) -> None:
+        save(replace(state, under_way=(start, candidate, tuple(context.least_variance))))
+
+    candidate = refined(context, candidate, save_round)
     if not context.goes_on():
         return replace(state, candidates=(*state.candidates, candidate))
     candidate = replace(candidate, mixture_evidence=candidate.evidence)
@@ -97,7 +116,7 @@ def _with_start(
 
 def _is_known(context: SearchContext, state: SearchState, candidate: Candidate) -> bool:
     """Return whether the state has a candidate within whose confidence region this one is, of the same evidence."""
-    nats = 10 * context.settings.gain_nats
+    nats = min(10 * context.gain_nats, context.settings.alternative_nats)
     return any(
         abs(candidate.evidence - other.evidence) < nats
         and candidate.hypothesis is other.hypothesis
@@ -133,8 +152,9 @@ def _is_decided(context: SearchContext, state: SearchState) -> bool:
     if context.is_small or not state.candidates:
         return False
     best = ranked(context, state.candidates)[0]
+    is_noise = best.hypothesis is Outliers.NONE and best.support == 1
     is_majority = min(best.inlier_ratio, best.support) > 0.5
-    return (is_majority and not has_lost_a_variable(context, best)) or _is_decisive(context, best)
+    return is_noise or (is_majority and not has_lost_a_variable(context, best)) or _is_decisive(context, best)
 
 
 def _is_decisive(context: SearchContext, candidate: Candidate) -> bool:
@@ -144,13 +164,18 @@ def _is_decisive(context: SearchContext, candidate: Candidate) -> bool:
 
 
 def polished(context: SearchContext, best: Candidate) -> Candidate:
-    """Return the best candidate after block moves, as long as they raise its evidence, and EM over inlier sets."""
-    moves, evidence = BlockMoves(context), best.evidence
-    best = evaluated(context, best.name, best.hypothesis, best.point, best.models, best.leverage)
+    """Return the best candidate after block moves and EM over inlier sets."""
+    again = evaluated(context, best.name, best.hypothesis, best.point, best.models, best.leverage)
+    return replace(marginalised(context, block_moved(context, again)), evidence=best.evidence)
+
+
+def block_moved(context: SearchContext, candidate: Candidate) -> Candidate:
+    """Return a candidate after block moves, as long as they raise its evidence."""
+    moves = BlockMoves(context)
     for seed in range(context.settings.max_move_rounds):
-        point = moves(context, best, seed) if context.goes_on() else None
-        new = best if point is None else moved(context, best, point)
-        if not new.evidence > best.evidence + context.settings.gain_nats:
+        point = moves(context, candidate, seed) if context.goes_on() else None
+        new = candidate if point is None else moved(context, candidate, point)
+        if not new.evidence > candidate.evidence + context.gain_nats:
             break
-        best = new
-    return replace(marginalised(context, best), evidence=evidence)
+        candidate = new
+    return candidate

@@ -4,17 +4,18 @@ from dataclasses import dataclass
 from math import inf
 
 from asker._arguments import check_number
+from asker.statistics.scale_mixture import MINORITY_NATS
 
 
 @dataclass(frozen=True)
 class SearchSettings:
     """Settings of the search that `asker.solve` runs if a noise scale is unknown."""
 
-    alternative_nats: float = 5.0
+    alternative_nats: float = MINORITY_NATS
     """Difference of evidence, in nats, below which a solution is not excluded: odds of 150, "very strong" evidence
     (Kass and Raftery: Bayes Factors, JASA 1995).  A minority of inliers must gain as much over all others."""
-    gain_nats: float = 0.05
-    """Gain of evidence, in nats, that is worth another round: a step of 0.3 standard errors along one direction."""
+    gain_nats: float = 0.005
+    """Gain of evidence for each unknown, in nats, that is worth another round: a step of 0.1 standard errors."""
     tail_dofs: tuple[float, ...] = (inf, 4.0)
     """Degrees of freedom of inliers: Gaussian, or Student's t with ν = 4 (Lange, Little and Taylor, JASA 1989)."""
     background_dofs: tuple[float, ...] = (inf, 4.0, 1.0)
@@ -25,6 +26,8 @@ class SearchSettings:
     """Inlier ratio at which EM starts; its fixed point hardly depends on it."""
     fit_rtol: float = 1e-4
     """Relative change of the parameters of a mixture at which EM ends: 1 % of the standard error for n = 10⁴."""
+    max_first_fit_steps: int = 12
+    """Maximum number of EM steps from each initial variance, of which the best goes on."""
     max_fit_steps: int = 300
     """Maximum number of EM steps of one fit."""
     fit_sample: int = 2**15

@@ -18,6 +18,8 @@ from asker.statistics.scale_mixture import Outliers, ScaleMixture
 from asker.strategies.strategy import State
 
 Floats = NDArray[np.float64]
+NUMBERS = ("evidence", "mixture_evidence", "support", "is_marginal")
+"""Fields of a candidate that a checkpoint stores as they are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,13 @@ class SearchState:
     """Distinct refined candidates, in the order of their starts."""
     finished: tuple[str, ...] = field(default=())
     """Names of the starts that were refined, so that a resumed search omits them."""
-    under_way: tuple[str, Candidate] | None = None
-    """Start whose refinement has begun, and its candidate so far."""
+    under_way: tuple[str, Candidate, tuple[float, ...]] | None = None
+    """Start whose refinement has begun, its candidate so far, and the lower bounds of the variances there."""
+
+    def has_begun(self, start: str) -> bool:
+        """Return whether the refinement of a start has begun under one of its hypotheses."""
+        names = self.finished if self.under_way is None else (*self.finished, self.under_way[0])
+        return any(name.startswith(f"{start}, ") for name in names)
 
     def with_candidate(self, start: str, candidate: Candidate, is_new: bool = True) -> "SearchState":
         """Return the state after the refinement of a start; a candidate that is not new is omitted."""
@@ -106,7 +113,7 @@ class SearchCheckpoint(Checkpoint):
             "background": state.background and _encoded_background(state.background, writer),
             "candidates": [_encoded(candidate, writer) for candidate in state.candidates],
             "finished": list(state.finished),
-            "under_way": under_way and [under_way[0], _encoded(under_way[1], writer)],
+            "under_way": under_way and [under_way[0], _encoded(under_way[1], writer), list(under_way[2])],
         }
         self.write_tree(tree, writer)
 
@@ -124,7 +131,7 @@ class SearchCheckpoint(Checkpoint):
                 background=tree["background"] and _decoded_background(tree["background"], reader),
                 candidates=tuple(_decoded(item, reader) for item in tree["candidates"]),
                 finished=tuple(tree["finished"]),
-                under_way=under_way and (under_way[0], _decoded(under_way[1], reader)),
+                under_way=under_way and (under_way[0], _decoded(under_way[1], reader), tuple(under_way[2])),
             )
             snapshot = SearchSnapshot(state, history, tree["seconds"])
         self.continues(history)
@@ -139,15 +146,14 @@ def _encoded(candidate: Candidate, writer: Writer) -> Tree:
         "point": writer.encode(candidate.point),
         "models": models,
         "leverage": [writer.encode(np.asarray(h)) for h in candidate.leverage],
-        "evidence": candidate.evidence,
-    }
+    } | {name: getattr(candidate, name) for name in NUMBERS}
 
 
 def _decoded(tree: Tree, reader: Reader) -> Candidate:
     models = [item and ScaleMixture(**{**item, "outliers": Outliers[item["outliers"]]}) for item in tree["models"]]
-    name, hypothesis, evidence = str(tree["name"]), Outliers[tree["hypothesis"]], float(tree["evidence"])
+    name, hypothesis, numbers = str(tree["name"]), Outliers[tree["hypothesis"]], [tree[name] for name in NUMBERS]
     return Candidate(
-        name, hypothesis, reader.decode(tree["point"]), tuple(models), _arrays(tree["leverage"], reader), evidence
+        name, hypothesis, reader.decode(tree["point"]), tuple(models), _arrays(tree["leverage"], reader), *numbers
     )
 
 

@@ -216,7 +216,7 @@ def _projections(engine: Engine, start: Point) -> list[list[float]]:
     for f in engine.problem.factors:
         if f.jacobian is None:
             continue
-        arrays = f.jacobian(*f.gather([rows[slot.variables] for slot in f.slots]), *f.data)
+        arrays = f.jacobian(*f.all_arguments([rows[slot.variables] for slot in f.slots]))
         for slot, J in zip(f.slots, arrays if isinstance(arrays, tuple) else (arrays,), strict=True):
             entries = np.ravel(J) if slot.variables.is_free else np.zeros(0)
             sums.append([float(entries @ np.cos(np.arange(entries.size))), float(np.abs(entries).sum())])

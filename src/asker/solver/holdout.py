@@ -326,14 +326,14 @@ def _removable(problem: Problem, touched: _Touched, order: NDArray[np.int64], ca
 def _norms(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Return ‖r‖ of every observation; infinite if it is not finite."""
     with np.errstate(all="ignore"):
-        norms = np.linalg.norm(_residuals(factors, rows), axis=1)
+        norms = np.linalg.norm(residuals_of(factors, rows), axis=1)
     return np.where(np.isfinite(norms), norms, np.inf)
 
 
-def _residuals(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the residuals (n, p) of factors at these values, without weights."""
+def residuals_of(factors: Factors, rows: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the residuals (n, p) of all observations, from the rows of the variables of each slot."""
     if factors.jacobian is not None:
-        r = factors.residual(*factors.gather(rows), *factors.data)
+        r = factors.residual(*factors.all_arguments(rows))
         return np.asarray(r, dtype=float).reshape(factors.n, factors.residual_size)
     import jax
 

@@ -9,6 +9,7 @@ from asker.problem.by_group import Groups, count
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
+from asker.tracing.trees import leaves_of
 
 Start = Result | Groups[Any] | Mapping[Any, Any]
 """Result, its values, or a mapping from groups of variables or their names to values."""
@@ -26,10 +27,11 @@ def rows_to_start(problem: Problem, start: Start) -> tuple[np.ndarray, ...]:
 
 
 def _rows(v: Variables, values: Any) -> np.ndarray:
-    if np.ndim(values[0] if isinstance(values, tuple) and values else values) == 0:
+    leaves = leaves_of(values)
+    if not leaves or np.ndim(leaves[0]) == 0:
         raise ProblemError(f"{v.name}: start is {values!r}, expected an array with a row for each variable")
     if count(values) != len(v):
-        shape = np.shape(values) if not isinstance(values, tuple) else f"{count(values)} rows"
+        shape = np.shape(values) if len(leaves) == 1 else f"{count(values)} rows"
         expected = (len(v), *getattr(v.manifold, "shape", ("...",)))
         raise ProblemError(f"{v.name}: start has shape {shape}, expected ({', '.join(map(str, expected))})")
     return v.at(values).rows

@@ -1,8 +1,7 @@
 """Results of a solve: status, history, estimates, residuals, inliers and access to uncertainties."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -16,8 +15,10 @@ from asker.problem.variables import ProblemError, Variables
 from asker.solver.doubts import Alternative, Doubt
 from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
+from asker.solver.status import Analysis, Iteration, Status
 from asker.statistics.inliers import Classified, classify, inflection, squares
 from asker.statistics.noise import Noise, estimate
+from asker.tracing.trees import mapped
 from asker.version import __version__
 
 T = TypeVar("T")
@@ -27,66 +28,13 @@ MESSAGE_STEPS = 10
 """Number of last iterations over which `Result.message` reports the decrease of the cost."""
 
 
-class Status(Enum):
-    """Reason for termination; the value is the sentence printed for the user."""
-
-    CONVERGED = "the relative decrease of the cost fell below `tol`, or the decrease is insignificant given the noise"
-    MAX_ITERATIONS = "reached `max_iterations`; the result may not be a minimum"
-    TIME_LIMIT = "reached `time_limit`; the result may not be a minimum"
-    STALLED = "no step was accepted up to the largest damping"
-    AT_BORDER = "longer steps, which might lower the cost further, give residuals that are not finite"
-    STOPPED = "`on_iteration` asked to stop"
-    INTERRUPTED = "interrupted; this is the best point evaluated so far"
-
-
-@dataclass(frozen=True, eq=False)
-class Iteration:
-    """Record of one iteration in `Result.history`; number 0 is the initial guess."""
-
-    iteration: int
-    cost: float
-    """Ψ at the current point."""
-    best_cost: float
-    """Lowest Ψ so far.  If the noise scale is estimated, each stage has a different kernel and thus a different Ψ; the
-    first and last record have the Ψ of the result's kernel."""
-    seconds: float
-    """Wall-clock time since the call of `solve`, including compilation."""
-    damping: float
-    accepted: bool
-    details: dict[str, Any] = field(default_factory=dict)
-    """Additional quantities of the strategy, such as its objectives and its graduation level."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all fields in one dictionary; the entries of `details` are merged into it."""
-        plain = {f.name: getattr(self, f.name) for f in fields(Iteration)}
-        return plain | plain.pop("details")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Iteration) and self.as_dict() == other.as_dict()
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """Functions that compute uncertainties and diagnostics of a result.
-
-    They live in packages that import this module, so the solver passes them to each result.
-    """
-
-    uncertainty: Callable[..., Any]
-    leverage: Callable[..., Groups[Any]]
-    doubts: Callable[..., tuple[Doubt, ...]]
-    undetermined: Callable[..., Doubt | None]
-    """Returns a doubt that names the unknowns not determined by a linearised model and weights, or None."""
-
-
 @dataclass(frozen=True, eq=False)
 class Result:
     """Best point evaluated by a solve, with its history and statistics.
 
     Attributes with one item per group of variables or factors are indexed by the group, its name or its position: see
-    `Groups`.  `save` writes everything except the problem, whose residual functions are code; `load` reads it back.
+    `Groups`.  `save` writes everything except the problem, whose residual functions are code; `load` reads it
+    back, and `attach` adds the problem.
     """
 
     problem: Problem | None
@@ -129,6 +77,8 @@ class Result:
     """Error of the last attempt to write a checkpoint, "" if it succeeded.  Not saved."""
     continued_from: int = 0
     """Iteration of the earlier run at which this one was resumed from its checkpoint; 0 for a new run.  Not saved."""
+    fitted_kernels: tuple[Any, ...] = ()
+    """Kernels that were estimated together with the noise, of a loaded result, for `attach`."""
     analysis: "Analysis | None" = None
     """Functions that compute uncertainties and diagnostics.  Not saved."""
 
@@ -136,16 +86,15 @@ class Result:
         return self.values[variables]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickles and deep copies, without the cached uncertainty."""
-        return {name: value for name, value in vars(self).items() if name != "_uncertainty"}
+        """Return the state for pickles and deep copies, without the cached uncertainty and derivatives."""
+        return {name: value for name, value in vars(self).items() if name not in ("_uncertainty", "_derivatives")}
 
     @property
     def x(self) -> Any:
         """Estimate of a problem with a single variable, as in SciPy."""
         if len(self.values) != 1 or count(self.values[0]) != 1:
             raise AttributeError("`x` is for problems with one variable; use `result[variables]`")
-        value = self.values[0]
-        return tuple(part[0] for part in value) if isinstance(value, tuple) else value[0]
+        return mapped(lambda rows: rows[0], self.values[0])
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -195,7 +144,7 @@ class Result:
         The condition is ‖r‖ ≤ τ/√3 for the smooth truncated kernel; it depends on the kernel, not on the noise.
         """
         if self.problem is None or self.problem.portion is not None:
-            raise AttributeError("the inflection point needs the whole problem: ask before `save`")
+            raise AttributeError("the inflection point needs the whole problem: result.attach(problem)")
         norms = [np.linalg.norm(r, axis=1) for r in self.residuals]
         masks = [r <= inflection(f) for f, r in zip(self.problem.factors, norms, strict=True)]
         possible = self.informative if self.possible is None else self.possible
@@ -247,7 +196,7 @@ class Result:
             If the result was loaded: covariances need the problem.
         """
         if self.analysis is None:
-            raise ProblemError("a loaded result has no problem, which covariances need: ask before `save`")
+            raise ProblemError("a loaded result has no problem, which covariances need: result.attach(problem)")
         options = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in options.items()}
         last = self.__dict__.get("_uncertainty")
         if last is None or last[0] != options:
@@ -299,6 +248,63 @@ class Result:
             the coordinate.
         """
         return self.uncertainty(**options).interval(what, level)
+
+    def vjp(self, cotangents: Any) -> Any:
+        """Return the gradient of a function of the solution with respect to the parameters of the problem.
+
+        It is the vector-Jacobian product of the implicit function theorem, by one linear system with the Hessian of the
+        cost, including the curvature of the kernels and of the residuals: see `asker.Gradients`.
+
+        Parameters
+        ----------
+        cotangents
+            Gradient of the function with respect to the values of the solution, in their shape: a mapping from groups
+            of variables or their names, or one array for a single group.  Groups without a gradient count as 0.
+
+        Returns
+        -------
+        Gradients
+            Gradient with respect to data, weights, kernel widths and values of fixed variables.
+
+        Raises
+        ------
+        ProblemError
+            If the solution is no strict minimum, the function depends on undetermined variables, a bound is active with
+            a gradient of 0, the noise scale was estimated, or a residual is a NumPy function.
+        """
+        return self._implicit.vjp(cotangents)
+
+    def jvp(self, *, data: Any = None, weight: Any = None, tau: Any = None, fixed: Any = None) -> Groups[Any]:
+        """Return the change of the solution for a change of the parameters of the problem, to first order.
+
+        Parameters
+        ----------
+        data, weight, tau
+            Change of the data (an array or a tuple of arrays, None for no change), of the weights (n,) and of the
+            kernel widths: a mapping from groups of factors or their names, or one item for a single group.
+        fixed
+            Change of the values of fixed variables: a mapping from groups of variables or their names.
+
+        Returns
+        -------
+        Groups
+            Change of the values of each group of variables; NaN for variables that the data do not determine.
+
+        Raises
+        ------
+        ProblemError
+            As for `vjp`.
+        """
+        return self._implicit.jvp(data, weight, tau, fixed)
+
+    @property
+    def _implicit(self) -> Any:
+        """Derivatives of this result; they are cached, so that several queries cost one factorisation."""
+        if "_derivatives" not in self.__dict__:
+            if self.analysis is None:
+                raise ProblemError("a loaded result has no problem, which derivatives need: result.attach(problem)")
+            object.__setattr__(self, "_derivatives", self.analysis.derivatives(self))
+        return self.__dict__["_derivatives"]
 
     @cached_property
     def leverage(self) -> Groups[Any]:
@@ -358,6 +364,23 @@ class Result:
             return cls(**saved)
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
             raise FileError(path, f"this is a broken result of asker ({error})") from error
+
+    def attach(self, problem: Problem) -> "Result":
+        """Return a loaded result with its problem, for covariances, leverages and derivatives.
+
+        Parameters
+        ----------
+        problem
+            Problem that was solved, built again from the same data and functions; its initial values may differ.
+
+        Raises
+        ------
+        ProblemError
+            If groups, sizes or residuals are not those of the result.
+        """
+        from asker.solver.attached import attached
+
+        return attached(self, problem)
 
     def __repr__(self) -> str:
         return (

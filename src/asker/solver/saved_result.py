@@ -16,9 +16,11 @@ from asker.problem.by_group import Groups
 from asker.solver.doubts import Doubt, DoubtKind
 from asker.statistics.inliers import Classified
 from asker.statistics.noise import Noise
+from asker.tracing.trees import is_tree, items_of
 from asker.version import __version__
 
 KIND, FORMAT = "result", 1
+MAX_DEGREES_OF_FREEDOM = 1e18
 TEXTS = ("version", "status", "strategy", "engine", "linear_solver")
 COSTS = ("cost", "initial_cost")
 PER_FACTOR = {"residuals": ("f", 2), "weights": ("f", 1), "inliers": ("b", 1), "informative": ("b", 1)}
@@ -33,7 +35,9 @@ def packed(result: Any) -> tuple[Tree, Arrays]:
     classified = result.classified
 
     def add(item: Any) -> Any:
-        """Store an array and return its name; for a tuple, a list of the names of its parts."""
+        """Store an array and return its name; for a tuple, a list of the names of its parts; for fields, a table."""
+        if is_tree(item):
+            return {str(key): add(part) for key, part in items_of(item)}
         if isinstance(item, tuple):
             return [add(part) for part in item]
         name = f"a{len(arrays)}"
@@ -53,6 +57,7 @@ def packed(result: Any) -> tuple[Tree, Arrays]:
         "doubts": [str(doubt) for doubt in result.doubts],
         "doubt_kinds": [[doubt.kind.name, _jsonable(dict(doubt.numbers))] for doubt in result.doubts],
         "status": result.status.name,
+        "kernels": _jsonable(list(result.fitted_kernels) or _kernels(result)),
         "history": [_jsonable(asdict(line)) for line in result.history],
         "seconds": _jsonable(result.seconds),
         "strategy": result.strategy if isinstance(result.strategy, str) else repr(result.strategy),
@@ -67,6 +72,8 @@ def unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
     _check(tree, arrays)
 
     def item_of(key: Any) -> Any:
+        if isinstance(key, dict):  # named tuples and dataclasses become dictionaries
+            return {name: item_of(part) for name, part in key.items()}
         return tuple(item_of(part) for part in key) if isinstance(key, list) else arrays[key]
 
     rows = [[arrays[key] for key in row[1:]] for row in tree["factors"]]
@@ -81,6 +88,7 @@ def unpacked(tree: Tree, arrays: Arrays) -> dict[str, Any]:
         "found_doubts": _doubts(tree),
         **{key: Groups(items, names) for key, items in factors.items()},
         "problem": None,
+        "fitted_kernels": tuple(_kernel_record(*record) for record in tree.get("kernels") or ()),
         "values": Groups([item_of(key) for _, key in tree["variables"]], [name for name, _ in tree["variables"]]),
         "status": tree["status"],
         "history": [{key: _with_tuples(x) for key, x in line.items()} for line in tree["history"]],
@@ -95,6 +103,19 @@ def _doubts(tree: Tree) -> tuple[Doubt, ...]:
     kinds = tree.get("doubt_kinds", [[DoubtKind.OTHER.name, {}]] * len(texts))
     each = zip(texts, kinds, strict=True)
     return tuple(Doubt(text, DoubtKind[kind], **_with_tuples(numbers)) for text, (kind, numbers) in each)
+
+
+def _kernels(result: Any) -> list[Any]:
+    """Return records of the kernels if they were estimated, so that a problem can be attached to the loaded result."""
+    if result.problem is None or result.estimated_noise is None:
+        return []
+    from asker.solver.attached import kernel_records
+
+    return kernel_records(result.problem)
+
+
+def _kernel_record(name: str, numbers: dict[str, Any], balance: float) -> tuple[str, dict[str, float], float]:
+    return str(name), {str(key): float(x) for key, x in numbers.items()}, float(balance)
 
 
 def _jsonable(x: Any) -> Any:
@@ -178,6 +199,8 @@ def _check_variables(tree: Tree, arrays: Arrays) -> None:
 
 def _parts(item: Any) -> list[str]:
     """Return the names of the arrays of a variable: one, or those of all parts of a product manifold."""
+    if isinstance(item, dict):
+        item = list(item.values())
     return [name for part in item for name in _parts(part)] if isinstance(item, list) else [item]
 
 
@@ -212,6 +235,8 @@ def _check_noise(tree: Tree) -> None:
         for name, value in _table("a noise", noise).items():
             if not isinstance(value, float | int) or isinstance(value, bool) or value < 0:  # NaN is fine
                 raise ValueError(f"the {name} of a noise estimate is {value!r}")
+        if noise["n_spare"] > MAX_DEGREES_OF_FREEDOM:
+            raise ValueError(f"a noise estimate has {noise['n_spare']!r} degrees of freedom")
         if noise["n_spare"] == 0 and noise.get("chance", 1.0) < 1:
             raise ValueError("a noise estimate has no degrees of freedom")
 

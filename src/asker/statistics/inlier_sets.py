@@ -92,7 +92,10 @@ def marginal(
     P = P / total
     across = np.swapaxes(JJ, 1, 2)
     outer = (delta[..., :, None] * delta[..., None, :]).reshape(n, -1, d * d)
-    e = u[:, None] + 2 * delta @ np.swapaxes(of.Jr, 1, 2) + (outer + inverse.reshape(n, -1, d * d)) @ across
+    with np.errstate(over="ignore", invalid="ignore"):  # of variables that the observations hardly determine
+        e = np.nan_to_num(
+            u[:, None] + 2 * delta @ np.swapaxes(of.Jr, 1, 2) + (outer + inverse.reshape(n, -1, d * d)) @ across
+        )
     inlier = P[..., None] * sets
     evidence, outlier = (largest + np.log(total))[:, 0], P[..., None] - inlier
     return Marginal(inlier.sum(axis=1), evidence, (inlier * e).sum(axis=1), (outlier * e).sum(axis=1), P, sets, delta)

@@ -16,6 +16,7 @@ from asker.problem.factors import Factors
 from asker.problem.reductions import ALONE, Sums
 from asker.statistics.leverage import remaining_fractions
 from asker.statistics.scale_mixture import (
+    MINORITY_NATS,
     TINY,
     Outliers,
     Residuals,
@@ -135,4 +136,4 @@ def _fitted(of: Residuals, mean_square: float, known: ScaleMixture | None) -> Sc
     """Return the fit of highest evidence, from several initial scales unless one is known."""
     none = ScaleMixture(mean_square, 1.0, outliers=Outliers.NONE)
     firsts = [known] if known else [ScaleMixture(mean_square * x, 0.5) for x in FIRST_VARIANCES]
-    return best_fit(of, [*firsts, none], (), FIT_RTOL, FIT_STEPS, 0.0)
+    return best_fit(of, [*firsts, none], (), FIT_RTOL, FIT_STEPS, MINORITY_NATS)

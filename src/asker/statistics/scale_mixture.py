@@ -37,6 +37,8 @@ LOGIT_RANGE = 700.0
 """Range of log odds in which exp neither overflows nor underflows."""
 MAX_EXTRAPOLATION = 4.0
 """Maximum step length of SQUAREM, in steps of the iteration."""
+MINORITY_NATS = 5.0
+"""Price of an inlier ratio below a half: odds of 150, "very strong" evidence (Kass and Raftery, JASA 1995)."""
 MIN_DEGREES_OF_FREEDOM = 1e-9
 """Lower bound of sums of degrees of freedom, against division by 0."""
 
@@ -67,7 +69,7 @@ class Residuals:
     """Residuals of one factor group, as far as the model needs them."""
 
     u: Floats
-    """w‖r‖²; infinite for an observation that is impossible, and so an outlier."""
+    """w‖r‖²; infinite for an observation that is impossible: it is background, whatever the model."""
     m: Floats
     """Degrees of freedom that the fit leaves of each observation."""
     log_background: Floats
@@ -115,8 +117,9 @@ def log_likelihoods(model: ScaleMixture, of: Residuals) -> Floats:
     """Return the log likelihood of each observation, relative to that of the background."""
     if model.outliers is Outliers.NONE:
         found = log_density(of.u, of.m, model.variance, model.dof) - of.m * of.log_background
-        return np.maximum(found, -LOGIT_RANGE)
-    return np.logaddexp(*_log_parts(model, of))
+    else:
+        found = np.logaddexp(*_log_parts(model, of))
+    return np.where(np.isfinite(of.u), np.maximum(found, -LOGIT_RANGE), 0.0)
 
 
 def evidence(model: ScaleMixture, of: Residuals, minority_nats: float) -> float:
@@ -153,7 +156,7 @@ def fit(of: Residuals, first: ScaleMixture, rtol: float, max_steps: int) -> Scal
     max_steps
         Maximum number of EM steps.
     """
-    n, u = of.n, np.where(np.isfinite(of.u), of.u, 0.0)
+    n, u = max(*of.sums.of(np.count_nonzero(np.isfinite(of.u))), 1.0), np.where(np.isfinite(of.u), of.u, 0.0)
     has_outliers, most = first.outliers is not Outliers.NONE, log(2 * n)
 
     def bounded(at: Floats) -> Floats:

@@ -1,6 +1,7 @@
 """Array functions for formulas that run on NumPy arrays and on JAX tracers, and checks of arrays."""
 
 import math
+import sys
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,16 @@ def has_masked(values: Any) -> bool:
     return any(isinstance(x, np.ma.MaskedArray) and bool(np.ma.is_masked(x)) for x in parts)
 
 
+def reject_tracers(what: str, values: Any) -> None:
+    """Raise a `ProblemError` if values contain an array of a JAX program that is being traced, by `jit` or `grad`."""
+    jax = sys.modules.get("jax")
+    if jax is not None and any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values)):
+        raise ProblemError(
+            f"{what}: an array is traced by JAX, as inside jit, grad or vmap, where asker.solve cannot run: build the "
+            "problem outside, and call the function asker.differentiable(problem, wrt=[...]) inside"
+        )
+
+
 def dot(x: np.ndarray, y: np.ndarray) -> float:
     """Return Σ xₖyₖ without BLAS, whose threads wait for each other, which is slow on a busy machine."""
     return float(np.einsum("k,k->", x, y))
@@ -78,6 +89,7 @@ def numbers(what: str, value: Any) -> np.ndarray:
     """Return an array of real or complex numbers from the user or a user's function; errors name it by `what`."""
     if has_masked(value):
         raise ProblemError(f"{what} holds masked entries: leave these out")
+    reject_tracers(what, value)
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as e:

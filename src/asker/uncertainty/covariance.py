@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker._arguments import is_number
+from asker.engines.linearised import linear_model
 from asker.problem.by_group import Groups
-from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
+from asker.uncertainty.active_bounds import at_bounds, report
 from asker.uncertainty.coincidence import Seen, chances
 from asker.uncertainty.gauge import RelativeInverse, datum_projection
 from asker.uncertainty.information import (
@@ -37,9 +38,7 @@ from asker.uncertainty.observability import format_parameters, moved_parameters,
 from asker.uncertainty.selection import Datum, Selection, select_datum, select_variables, stated_scales
 
 if TYPE_CHECKING:
-    from asker.engines.cpu.linearized_problem import LinearModel
     from asker.engines.inverse_blocks import Columns, Regularisation, RegularisedInverse
-    from asker.engines.xla.linearized_problem import DeviceModel
 
 Floats = NDArray[np.float64]
 RELATIVE_STEP, MAX_STEP_REDUCTIONS = 1e-4, 4
@@ -97,9 +96,7 @@ class Uncertainty:
         from asker.engines.inverse_blocks import SingularError
 
         if result.problem is None:
-            raise ProblemError(
-                "a loaded result has no problem, which covariances need: solve again, or ask before `save`"
-            )
+            raise ProblemError("a loaded result has no problem, which covariances need: result.attach(problem)")
         if result.problem.portion is not None:
             raise ProblemError("covariances need the whole problem, and this process has only a portion of it")
         result = result.of_informative
@@ -118,6 +115,7 @@ class Uncertainty:
             masks = [of.counted for of in self.information]
             for v, mask in unsupported_parameters(self.model, result.weights, masks, plain).items():
                 self.undetermined_parameters[v] |= mask
+            self._exclude_bounds(theta)
             self._differences: tuple[RelativeInverse, list[list[tuple[float, RelativeInverse]]]] | None = None
             """The inverse of A, and the terms of each central difference."""
             self._terms = self._weighted_inverses(plain, sandwich)
@@ -142,6 +140,13 @@ class Uncertainty:
             if all(np.array_equal(mask, other) for mask, other in zip(masks, curved, strict=True)):
                 return plain
             masks = require_an_observation(curved)
+
+    def _exclude_bounds(self, theta: tuple[Floats, ...]) -> None:
+        """Mark the parameters at bounds, which have no standard error."""
+        masks = at_bounds(self.problem.variables, theta)
+        for v, mask in masks.items():
+            self.undetermined_parameters[v] = self._undetermined(v) | mask
+        self.gauge += f"; {report(masks)}" if masks else ""
 
     def _read_regularisation(
         self, regularisation: "Regularisation", together: "Columns | None", datum: Datum | None
@@ -373,15 +378,3 @@ class Uncertainty:
 
     def _select(self, what: Selection) -> tuple[Variables, NDArray[np.int64]]:
         return select_variables(self.problem.variables, what)
-
-
-def linear_model(engine: str, problem: Problem, theta: tuple[Floats, ...]) -> "LinearModel | DeviceModel":
-    """Return the linearised problem: on the device if the solve ran there and a dense matrix fits, else on the CPU."""
-    if engine == "xla":
-        from asker.engines.xla.linearized_problem import DeviceModel
-
-        if DeviceModel.suits(problem):
-            return DeviceModel(problem, theta)
-    from asker.engines.cpu.linearized_problem import LinearModel
-
-    return LinearModel(problem, theta)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.engines.linearised import linear_model
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.result import Result
-from asker.uncertainty.covariance import linear_model
 from asker.uncertainty.information import inlier_masks
 
 WEAK_UNCERTAINTY = 5.0

@@ -5,13 +5,13 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from asker.search.evidence import mean_squares
 
 import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.xla.engine import XlaEngine
 from asker.kernels.kernels import Cauchy, Quadratic
-from asker.search.evidence import mean_squares
 from asker.search.minimal_subsets import Subsets, gains_of
 from asker.strategies.composite.batched_subproblems import Pairs, Trials, drawn, lowest, subsets_of
 from asker.strategies.composite.block_moves import Moves, colours

@@ -1,0 +1,1 @@
+"""Features, matches and tracks."""

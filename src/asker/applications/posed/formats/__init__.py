@@ -1,0 +1,1 @@
+"""Readers of poses and of folders of images."""

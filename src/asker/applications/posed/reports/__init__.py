@@ -1,0 +1,1 @@
+"""Files, page and printed report of a refinement."""
