@@ -61,6 +61,12 @@ def without_weight():
     return solved(mean, [0.0], asker.IRLS(), asker.SmoothTruncated(1e-3), (100 + X,))
 
 
+def at_bound():
+    p = asker.Variables(np.array([[0.5, 0.0]]), lower=0.0, upper=1.5, name="p")
+    factors = asker.Factors(lambda p, x, y: p[0] * x + p[1] - y, p[AT], data=(X, Y), kernel=KERNEL)
+    return asker.solve(asker.Problem(factors), asker.IRLS())
+
+
 def minority():
     data = np.r_[np.linspace(0, 0.01, 12), np.linspace(-40, 50, 30)]
     return solved(mean, [0.0], kernel=None, data=(data,))
@@ -76,6 +82,7 @@ KINDS = {
     above_best: "NOT_CONVERGED",
     at_border: "NOT_CONVERGED",
     without_weight: "NOT_CONVERGED",
+    at_bound: "AT_BOUND",
     minority: "MINORITY",
     duplicates: "DUPLICATES",
 }

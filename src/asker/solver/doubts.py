@@ -26,6 +26,7 @@ class DoubtKind(Enum):
     ROUNDED = "rounding of the data hides their noise"
     DUPLICATES = "observations are exact copies of others"
     DEGENERATE = "the residuals hardly depend on the data"
+    AT_BOUND = "parameters are at a bound"
     NOT_CONVERGED = "the result need not be a minimum"
     OTHER = "another reason"
 
@@ -44,6 +45,7 @@ class Doubt(str):
     ROUNDED: ClassVar = DoubtKind.ROUNDED
     DUPLICATES: ClassVar = DoubtKind.DUPLICATES
     DEGENERATE: ClassVar = DoubtKind.DEGENERATE
+    AT_BOUND: ClassVar = DoubtKind.AT_BOUND
     NOT_CONVERGED: ClassVar = DoubtKind.NOT_CONVERGED
     OTHER: ClassVar = DoubtKind.OTHER
 
