@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from asker.statistics.diagnostics import Support
+from asker.statistics.scale import estimate
 
 import asker
 from asker.problem.problem import Portion
 from asker.problem.reductions import ALONE, Sums
-from asker.uncertainty.coincidence import Seen, chances
-from asker.statistics.diagnostics import Support
 from asker.statistics.inliers import classify
-from asker.statistics.scale import estimate
+from asker.uncertainty.coincidence import Seen, chances
 from simulated_processes import Together
 
 

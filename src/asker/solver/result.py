@@ -13,7 +13,7 @@ from asker.io.npz import read_npz, write_npz
 from asker.problem.by_group import Groups, count
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
-from asker.solver.doubts import Alternative
+from asker.solver.doubts import Alternative, Doubt
 from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
 from asker.statistics.inliers import Classified, classify, inflection, squares
@@ -148,9 +148,10 @@ class Result:
         return tuple(part[0] for part in value) if isinstance(value, tuple) else value[0]
 
     @cached_property
-    def doubts(self) -> tuple[str, ...]:
-        """Reasons not to rely on the result, one sentence each."""
-        return self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Reasons not to rely on the result, one sentence each, with their kinds."""
+        found = self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
+        return tuple(doubt if isinstance(doubt, Doubt) else Doubt(doubt) for doubt in found)
 
     @cached_property
     def noise(self) -> Groups[Noise]:

@@ -96,7 +96,7 @@ def noise_of(model: ScaleMixture, of: Residuals, p: int, rounding: float, exact_
     ratio = n_in / n if n else float("nan")
     if counted < MIN_DEGREES_OF_FREEDOM:
         return Noise(float("nan"), ratio, counted, rounding)
-    sigma = 0.0 if model.variance <= exact_below else sqrt(model.variance)
+    sigma = 0.0 if model.variance <= max(exact_below, 2 * TINY) else sqrt(model.variance)
     return Noise(sigma, ratio, counted, rounding, model.dof)
 
 
