@@ -98,8 +98,9 @@ class Result:
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Reasons not to rely on the result: one sentence each, with its `kind` and its `numbers`."""
-        return self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
+        """Reasons not to rely on the result, one sentence each, with their kinds."""
+        found = self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
+        return tuple(doubt if isinstance(doubt, Doubt) else Doubt(doubt) for doubt in found)
 
     @cached_property
     def noise(self) -> Groups[Noise]:
