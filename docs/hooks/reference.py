@@ -19,15 +19,29 @@ PUBLIC = {
 LEADING_MODULES = (
     "asker._solve",
     "asker.solver.result",
+    "asker.solver.doubts",
     "asker.solver.status",
     "asker.derivatives.gradients",
     "asker.solver.iteration",
+    "asker.search.driver",
+    "asker.search.settings",
     "asker.scipy_compat.least_squares",
     "asker.scipy_compat.curve_fit",
 )
 """Modules at the top of their page; all others follow in the order of the imports."""
 
 MODULES = {
+    "search": (
+        "Search for unknown noise",
+        (
+            "asker.search.search",
+            "asker.search.generators",
+            "asker.search.state",
+            "asker.search.context",
+            "asker.search.refinement",
+            "asker.statistics.scale_mixture",
+        ),
+    ),
     "bundle": (
         "Bundle adjustment",
         (

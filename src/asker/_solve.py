@@ -104,7 +104,7 @@ def solve(
     checkpoint
         File to which the run is written every `every` iterations and at its end.  A run whose file exists is resumed
         from it, on any engine and number of devices.  For several solves in sequence, a function that returns the part
-        of the file of each solve (`asker.search.checkpoint`).
+        of the file of each solve (`asker.solver.checkpoint`).
     every
         Number of iterations between two checkpoints.
     threads

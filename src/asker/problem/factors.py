@@ -94,7 +94,7 @@ class Factors(ResidualFunction):
         """Factors of the user, if these are a copy under another kernel."""
         self.weight = None if weight is None else self._checked_weight(weight)
         self.balance = 1.0
-        """Factor of the root of the weight that balances factor groups by their noise (`asker.search.group_weights`);
+        """Factor of the root of the weight that balances factor groups by their noise (`asker.search.driver`);
         reported noise scales are without it."""
         self.tau = float(self.kernel.tau) if tau is None else self._per_observation("tau", tau)
         self._check_positive(self.tau)

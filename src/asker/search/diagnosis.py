@@ -69,7 +69,7 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
             continue
         if is_exact_minority(context, other) or context.is_degenerate(other.point):
             continue
-        if not _differs(context, found, other):
+        if not differs(context, found, other):
             continue
         is_close = other.evidence > best.evidence - nats
         is_majority = other.inlier_ratio > 0.5
@@ -79,13 +79,16 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
 
 
 def _is_redundant(context: SearchContext, candidate: Candidate) -> bool:
-    """Return whether the inliers have more residual components than there are unknowns: else any point has as many."""
+    """Return whether the inliers leave degrees of freedom: else any point has as many.
+
+    A minority must leave as many as the noise of a group needs, since a few of many observations agree by chance.
+    """
     masks = inlier_masks(context, candidate)
     (numbers,) = context.sums.of(float(sum(p * mask.sum() for p, mask in zip(context.p, masks, strict=True))))
-    return numbers > context.n_unknowns
+    return numbers - context.n_unknowns >= (1 if candidate.inlier_ratio > 0.5 else FEW)
 
 
-def _differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:
+def differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:
     """Return whether a solution lies outside the confidence regions of known ones: Σ w u under their weights w."""
     from scipy.special import chdtri
 

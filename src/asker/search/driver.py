@@ -153,7 +153,7 @@ class SearchRun:
         )
 
     last = Status.CONVERGED
-    """How the final descent ended."""
+    """Status of the final descent."""
 
     def _resumed(self, engine: Engine, start: Point) -> SearchState:
         """Return the state of the checkpoint, or a new one; record the start."""
@@ -205,7 +205,7 @@ class SearchRun:
         return loop.best.point
 
     def _note(self, status: Status) -> None:
-        """No descent begins after one that a limit or the user has ended."""
+        """Store the status of a descent that a limit or the user has ended, after which none begins."""
         if status in LIMITS:
             self.ended = status
 

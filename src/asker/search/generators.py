@@ -114,7 +114,7 @@ class LeastAbsolute:
 
 @dataclass(frozen=True)
 class LeadingGroup:
-    """Least absolute deviations in which one factor group determines what it can."""
+    """Least absolute deviations in which the observations of one factor group count a hundred times as much."""
 
     name: str = "one group leads"
     hypotheses: Sequence[Outliers] = MIXED

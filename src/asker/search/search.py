@@ -10,7 +10,7 @@ from itertools import count
 
 from asker.engines.interface import Point
 from asker.search.context import SearchContext
-from asker.search.diagnosis import has_lost_a_variable
+from asker.search.diagnosis import differs, has_lost_a_variable
 from asker.search.generators import BlockMoves, Generator, least_squares
 from asker.search.independent_variables import marginalised, with_sample_evidence
 from asker.search.refinement import evaluated, gain_on_agreed, is_exact_minority, moved, refined
@@ -32,7 +32,7 @@ def search(
     generators
         Sources of starts, in the order of their cost.
     state
-        What an earlier run of the same search has found.
+        State of an earlier run of the same search, or a new one.
     save
         Function that stores a state.
     """
@@ -48,7 +48,7 @@ def search(
         state = replace(state, finished=(*state.finished, generator.name))
     if not state.candidates:  # a limit was reached before the first was refined
         first = evaluated(context, "start", Outliers.NONE, context.start)
-        state = state.with_candidate("start", first, 0.0)
+        state = state.with_candidate("start", first)
     best, *others = ranked(context, state.candidates)
     return [polished(context, best), *others], state
 
@@ -103,7 +103,7 @@ def _with_start(
     candidate = replace(candidate, mixture_evidence=candidate.evidence)
     if not _is_decisive(context, candidate):
         candidate = with_sample_evidence(context, candidate)
-    state = state.with_candidate(start, candidate, min(10 * context.gain_nats, context.settings.alternative_nats))
+    state = state.with_candidate(start, candidate, not _is_known(context, state, candidate))
     least = tuple(context.least_variance)
     if state.background is not None and least != (state.background.least_variance or least):
         again = (evaluated(context, c.name, c.hypothesis, c.point, None, c.leverage) for c in state.candidates)
@@ -112,6 +112,17 @@ def _with_start(
         state = replace(state, background=replace(state.background, least_variance=least))
     save(state)
     return state
+
+
+def _is_known(context: SearchContext, state: SearchState, candidate: Candidate) -> bool:
+    """Return whether the state has a candidate within whose confidence region this one is, of the same evidence."""
+    nats = min(10 * context.gain_nats, context.settings.alternative_nats)
+    return any(
+        abs(candidate.evidence - other.evidence) < nats
+        and candidate.hypothesis is other.hypothesis
+        and not differs(context, [other], candidate)
+        for other in state.candidates
+    )
 
 
 def ranked(context: SearchContext, candidates: Sequence[Candidate]) -> list[Candidate]:

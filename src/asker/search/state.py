@@ -68,12 +68,12 @@ class Background:
 
 @dataclass(frozen=True, eq=False)
 class SearchState:
-    """Everything that the search has found so far."""
+    """State of the search: its background, its candidates, and the starts that are finished."""
 
     background: Background | None = None
     """Background of the evidence; None before it is computed."""
     candidates: tuple[Candidate, ...] = ()
-    """Distinct refined candidates, in the order in which they were found."""
+    """Distinct refined candidates, in the order of their starts."""
     finished: tuple[str, ...] = field(default=())
     """Names of the starts that were refined, so that a resumed search omits them."""
     under_way: tuple[str, Candidate, tuple[float, ...]] | None = None
@@ -84,12 +84,8 @@ class SearchState:
         names = self.finished if self.under_way is None else (*self.finished, self.under_way[0])
         return any(name.startswith(f"{start}, ") for name in names)
 
-    def with_candidate(self, start: str, candidate: Candidate, nats: float) -> "SearchState":
-        """Return the state after the refinement of a start; evidence within `nats` means the same solution."""
-        is_new = all(
-            abs(candidate.evidence - other.evidence) >= nats or candidate.hypothesis is not other.hypothesis
-            for other in self.candidates
-        )
+    def with_candidate(self, start: str, candidate: Candidate, is_new: bool = True) -> "SearchState":
+        """Return the state after the refinement of a start; a candidate that is not new is omitted."""
         candidates = (*self.candidates, candidate) if is_new else self.candidates
         return replace(self, candidates=candidates, finished=(*self.finished, start), under_way=None)
 
