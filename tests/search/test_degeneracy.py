@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from asker.search.degeneracy import Dependence
 
 import asker
 from asker.engines.cpu.engine import CpuEngine

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from asker.search.quantization import step_of_grid
 
 import asker
 from asker.search.data_checks import step_of_grid

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.problem.variables import Variables
+from asker.solver.doubts import Doubt
 from asker.solver.result import Result
 from asker.uncertainty.observability import format_parameters
 
@@ -36,11 +37,11 @@ def report(masks: dict[Variables, Mask]) -> str:
     )
 
 
-def doubts_of_bounds(result: Result) -> tuple[str, ...]:
+def doubts_of_bounds(result: Result) -> tuple[Doubt, ...]:
     """Return a sentence about the parameters at bounds, whose intervals are NaN."""
     if result.problem is None:
         return ()
     variables = result.problem.variables
     theta = [v.at(x).rows if v.bounds else v.rows for v, x in zip(variables, result.values, strict=True)]
     sentence = report(at_bounds(variables, theta))
-    return (sentence,) if sentence else ()
+    return (Doubt(sentence, Doubt.UNDETERMINED),) if sentence else ()
