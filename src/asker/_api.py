@@ -18,6 +18,7 @@ from asker.geometry.manifolds import (
 from asker.io.files import FileError
 from asker.kernels.kernel import Kernel, Scaled
 from asker.kernels.kernels import (
+    LQQ,
     Barron,
     Cauchy,
     GemanMcClure,
@@ -65,6 +66,7 @@ __all__ = [
     "IRLS",
     "KERNELS",
     "LMMOO",
+    "LQQ",
     "METHODS",
     "MHQ",
     "SE2",

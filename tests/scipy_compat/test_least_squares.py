@@ -13,9 +13,9 @@ from scipy.sparse.linalg import aslinearoperator
 
 import asker
 import scipy_suite
-from asker.scipy_compat.finite_differences import differences
+from asker.problem.finite_differences import differences
+from asker.problem.vector_problem import _of_each
 from asker.scipy_compat.losses import LOSSES
-from asker.scipy_compat.vector_problem import _of_each
 
 T = np.linspace(0, 3, 40)
 TRUTH = np.array([2.0, 1.5, 0.5])

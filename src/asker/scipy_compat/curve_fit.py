@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from asker._arguments import check_function, check_positive
 from asker.problem.variables import ProblemError
+from asker.problem.vector_problem import jacobian_of
 from asker.scipy_compat.least_squares import bounds_of, least_squares, vector
 from asker.scipy_compat.losses import inverse_normal
-from asker.scipy_compat.vector_problem import jacobian_of
 from asker.tracing.array_namespace import numbers, real_numbers
 
 Floats = NDArray[np.float64]

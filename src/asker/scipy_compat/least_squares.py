@@ -20,10 +20,10 @@ from asker.kernels.kernel import Kernel, Scaled
 from asker.kernels.kernels import Quadratic
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
+from asker.problem.vector_problem import VALUE, Functions, dense_problem
 from asker.scipy_compat.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
 from asker.scipy_compat.termination import Stopping, optimality
 from asker.scipy_compat.trust_region import TrustRegion
-from asker.scipy_compat.vector_problem import VALUE, Functions, dense_problem
 from asker.solver.loop import OnIteration
 from asker.solver.result import Result, Status
 from asker.strategies.strategy import Strategy

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asker.problem.vector_problem import Functions
 from asker.scipy_compat.losses import Loss, descent_model
-from asker.scipy_compat.vector_problem import Functions
 from asker.solver.iteration import CurrentIteration
 
 Floats = NDArray[np.float64]
