@@ -36,6 +36,7 @@ from asker.problem.factors import Factors
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.scipy_compat.curve_fit import curve_fit
+from asker.scipy_compat.fitted_curve import CurveFit
 from asker.scipy_compat.least_squares import least_squares
 from asker.solver.holdout import Judge, Prediction, holdout
 from asker.solver.iteration import CurrentIteration
@@ -77,6 +78,7 @@ __all__ = [
     "Cauchy",
     "Covariance",
     "CurrentIteration",
+    "CurveFit",
     "Euclidean",
     "Exchanges",
     "Factors",

@@ -49,7 +49,7 @@ def test_parameters_and_standard_errors_are_the_certified_ones(name):
 
 @pytest.mark.parametrize("name", ["MGH17", "BoxBOD", "Eckerle4"])
 def test_units_of_parameters_do_not_matter(name):
-    """With x_scale="jac", the iterates of a problem in other units are the same."""
+    """The iterates of a problem in other units are the same with x_scale="jac"."""
     start = nist.start(name, 2)
     units = 10.0 ** np.linspace(-6, 6, len(start))
     f = nist.residuals(name, "jax")
