@@ -1,5 +1,6 @@
 """Public names of asker."""
 
+from asker import estimators, models, plot  # noqa: F401  modules of the public interface
 from asker._solve import solve
 from asker.engines.cpu.threads import set_threads
 from asker.geometry.manifolds import (

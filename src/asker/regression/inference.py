@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import fdtrc, stdtrit
 
 from asker._arguments import check_number
 from asker.problem.variables import ProblemError
@@ -43,7 +43,7 @@ def quantile(fit: Regression, level: float) -> float:
     """Return the two-sided quantile of Student's t with the degrees of freedom of a fit."""
     check_level(level)
     df = fit.degrees_of_freedom
-    return float(stats.t.ppf((1 + level) / 2, df)) if df > 0 else np.nan
+    return float(stdtrit(df, (1 + level) / 2)) if df > 0 else np.nan
 
 
 def band(fit: Regression, x: Any, level: float, prediction: bool, sigma: Any) -> Band:
@@ -88,7 +88,7 @@ def wald_test(fit: Regression, null: Any) -> WaldTest:
         return WaldTest(np.nan, len(at), fit.degrees_of_freedom, np.nan)
     statistic = float(difference @ np.linalg.solve(C, difference)) / len(at)
     return WaldTest(
-        statistic, len(at), fit.degrees_of_freedom, float(stats.f.sf(statistic, len(at), fit.degrees_of_freedom))
+        statistic, len(at), fit.degrees_of_freedom, float(fdtrc(len(at), fit.degrees_of_freedom, statistic))
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from asker.regression.fit import Observation, Regression
 from asker.regression.inference import quantile, r_squared
@@ -73,7 +73,7 @@ def _parameters(fit: Regression, level: float) -> Table:
             rows.append((short, _number(x), "fixed", "", "", "", ""))
             continue
         ratio = x / se if se > 0 else np.nan
-        p = 2 * float(stats.t.sf(abs(ratio), fit.degrees_of_freedom)) if fit.degrees_of_freedom > 0 else np.nan
+        p = 2 * float(stdtr(fit.degrees_of_freedom, -abs(ratio))) if fit.degrees_of_freedom > 0 else np.nan
         shown = "< 1e-16" if p < SMALLEST_P_VALUE else f"{p:.2g}"
         rows.append((short, _number(x), f"{se:.3g}", f"{ratio:.4g}", shown, _number(x - t * se), _number(x + t * se)))
     columns = ("parameter", "estimate", "std. error", "t", "p-value", f"{100 * level:g} % from", "to")
