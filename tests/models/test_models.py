@@ -1,4 +1,4 @@
-"""Ready models are fitted from starting values of their own, also with outliers; lines with errors in both variables."""
+"""Ready models are fitted from their own starting values, also with outliers; lines with errors in both variables."""
 
 import numpy as np
 import pytest

@@ -14,7 +14,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 
 Floats = NDArray[np.float64]
 MAX_SVD_UNKNOWNS = 300
@@ -79,10 +78,12 @@ class _ByCholesky:
         self.H, self.gradient = J.T @ J, J.T @ f
         try:
             self.longest: Floats | None = self.step(0.0)[0]
-        except LinAlgError:
+        except np.linalg.LinAlgError:
             self.longest = None
 
     def step(self, lam: float) -> tuple[Floats, float]:
+        from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
         L, is_lower = cho_factor(self.H + lam * np.eye(len(self.H)), lower=True)
         p = -cho_solve((L, is_lower), self.gradient)
         size = np.linalg.norm(p)

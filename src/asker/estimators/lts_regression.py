@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from asker.estimators.descent import Evaluated, Objective, Residuals, descend
 from asker.estimators.s_regression import SAME_RTOL, Estimate, candidates
@@ -55,6 +54,8 @@ def consistency(share: float) -> float:
     """Return the mean of the smallest squares of Gaussian errors, of which this share is kept."""
     if share >= 1:
         return 1.0
+    from scipy.special import ndtri
+
     q = float(ndtri((1 + share) / 2))
     return 1 - 2 * q * float(np.exp(-q * q / 2)) / np.sqrt(2 * np.pi) / share
 

@@ -6,8 +6,9 @@ Problem     points x of which at least one is near the estimate, with up to half
 Algorithm   (1) draw p of the n observations at random, for p unknowns
             (2) fit them by nonlinear least squares, from the initial guess or from the best point so far
             (3) repeat until a subset without outliers was drawn with a probability of 99.9 % at 50 % outliers, at
-                least 500 times; all subsets if there are fewer
-Deviations  A fit of a subset is cut short after 20 steps, since candidates are refined anyway.
+                least 200 times; all subsets if there are fewer
+Deviations  A fit of a subset is cut short after 12 steps, or after a step with little progress, since candidates are
+            refined anyway.
             Subsets of nonlinear functions need several fits, so that (2) alternates between the two starts.
 """
 
@@ -22,10 +23,12 @@ from asker.engines.dense_step import bounded_step, column_norms
 from asker.estimators.descent import Residuals
 
 Floats = NDArray[np.float64]
-MIN_SUBSETS, MAX_SUBSETS = 500, 5000
+MIN_SUBSETS, MAX_SUBSETS = 200, 5000
 CONFIDENCE = 0.999
 """Probability that a subset without outliers is drawn."""
-MAX_FIT_STEPS = 20
+MAX_FIT_STEPS = 12
+MIN_PROGRESS = 0.1
+"""Relative decrease of the sum of squares in a step below which a fit is cut short."""
 FIT_RTOL = 1e-3
 """Norm of the residuals of a fitted subset, relative to that at the start."""
 MAX_UNKNOWNS = 20
@@ -70,5 +73,8 @@ def fit_of_subset(functions: Residuals, x: Floats, subset: NDArray[np.intp]) -> 
             if length == 0 or radius <= FIT_RTOL * float(np.linalg.norm(D * x)):
                 break
             continue
+        has_stalled = trial > (1 - MIN_PROGRESS) * cost
         x, r, cost = to, other, trial
+        if has_stalled:
+            break
     return x if np.isfinite(functions(x)).all() else None

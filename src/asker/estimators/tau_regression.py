@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from asker.estimators.descent import Evaluated, Objective
 from asker.estimators.robust_fit import kernel_of
@@ -57,6 +56,8 @@ def gaussian_weights(first: Any, second: Any) -> CombinedWeights:
 @cache
 def second_kernel(rho: str, breakdown: float, value: float) -> Any:
     """Return ρ₂ for an efficiency of the τ-estimate (2)."""
+    from scipy.optimize import brentq
+
     kernel = kernel_of(rho)
     first = kernel.at_breakdown(breakdown)
 

@@ -1,6 +1,5 @@
 """A curve with names of its parameters and starting values of its own."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,10 +34,9 @@ class CurveModel:
         return self.function(x, *parameters)
 
     @property
-    def __signature__(self) -> inspect.Signature:
-        """Signature with the names of the parameters, from which `curve_fit` takes them."""
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Signature([inspect.Parameter(name, kind) for name in ("x", *self.parameters)])
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the parameters, which `curve_fit` reads here instead of from a signature."""
+        return self.parameters
 
     def guess(self, x: Any, y: Any, fixed: Mapping[str, float] | None = None) -> dict[str, float]:
         """Return starting values for these data.

@@ -12,7 +12,6 @@ Deviations  The robust weights of the fit take the place of a separate estimate 
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri
 
 from asker.regression.fit import Regression
 
@@ -24,6 +23,8 @@ RANK_RTOL = 1e-8
 
 def robust_distances(fit: Regression) -> tuple[Floats, float]:
     """Return the distance of each observation, and the cutoff of leverage points."""
+    from scipy.special import chdtri
+
     J, w = fit.jacobian, fit.weights
     norms = np.sqrt(np.mean(J * J, axis=0))
     J = J / np.where(norms > 0, norms, 1.0)

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import fdtrc, stdtrit
 
 from asker._arguments import check_number
 from asker.problem.variables import ProblemError
@@ -41,6 +40,8 @@ def check_level(level: float) -> None:
 
 def quantile(fit: Regression, level: float) -> float:
     """Return the two-sided quantile of Student's t with the degrees of freedom of a fit."""
+    from scipy.special import stdtrit
+
     check_level(level)
     df = fit.degrees_of_freedom
     return float(stdtrit(df, (1 + level) / 2)) if df > 0 else np.nan
@@ -70,6 +71,8 @@ def wald_test(fit: Regression, null: Any) -> WaldTest:
     null
         Values of parameters, {name: value}; or the fit of the same model with some of its parameters fixed.
     """
+    from scipy.special import fdtrc
+
     if not isinstance(null, dict):
         other = null
         extra = other.fixed & ~fit.fixed if other.names == fit.names else np.zeros(0, dtype=bool)

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr
 
 from asker.regression.fit import Observation, Regression
 from asker.regression.inference import quantile, r_squared
@@ -65,6 +64,8 @@ def report(fit: Regression, level: float = 0.95) -> Report:
 
 def _parameters(fit: Regression, level: float) -> Table:
     """Return the table of the parameters."""
+    from scipy.special import stdtr
+
     t = quantile(fit, level)
     rows: list[tuple[str, ...]] = []
     for name, x, se, is_fixed in zip(fit.names, fit.x, fit.standard_errors, fit.fixed, strict=True):

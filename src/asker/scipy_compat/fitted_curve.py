@@ -23,6 +23,7 @@ from asker.scipy_compat.losses import LOSSES, GivenLoss, inverse_normal
 from asker.scipy_compat.parameters import Parameters
 
 Floats = NDArray[np.float64]
+UNDETERMINED = "the data do not determine a direction of {}: fix a parameter, or simplify the curve"
 TITLES = {
     "s": "S-estimate",
     "mm": "MM-estimate",
@@ -301,7 +302,7 @@ def _consistency(kernel: Any, sigma: float) -> float:
 def _regression(
     parameters: Parameters, data: CurveData, functions: Functions, x: Floats, covariance: Floats, **described: Any
 ) -> Regression:
-    return Regression(
+    regression = Regression(
         names=parameters.names,
         x=parameters.whole_vector(x),
         covariance=parameters.whole_covariance(covariance),
@@ -317,6 +318,8 @@ def _regression(
         success=True,
         **described,
     )
+    undetermined = [UNDETERMINED.format(names) for names in regression.undetermined]
+    return replace(regression, doubts=(*regression.doubts, *undetermined))
 
 
 def _curve_fit(regression: Regression, result: Any | RobustFit, info: tuple[Any, ...]) -> CurveFit:

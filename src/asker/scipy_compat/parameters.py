@@ -97,6 +97,8 @@ def parameters_of(f: Callable[..., Any], p0: Any, bounds: Any, fixed: Mapping[st
 
 def _signature_names(f: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the parameters after the independent variable; () without a signature."""
+    if isinstance(named := getattr(f, "parameter_names", None), tuple):  # as `asker.models` has them
+        return named
     try:
         given = [*inspect.signature(f).parameters.values()]
     except ValueError:  # a function that is not written in Python may have no signature
