@@ -1,4 +1,4 @@
-"""`asker fit` gives the result of `asker.curve_fit`, writes its files, and explains what is wrong with a table."""
+"""The command `asker fit` has the result of `asker.curve_fit`, writes its files, and reports errors of a table."""
 
 import csv
 import json

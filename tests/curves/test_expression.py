@@ -1,4 +1,4 @@
-"""Expressions mean what they mean in Python, and nothing else is run."""
+"""Expressions have the values that they have in Python, and no other code is run."""
 
 import numpy as np
 import pytest

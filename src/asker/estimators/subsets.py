@@ -42,7 +42,7 @@ def n_subsets(n: int, p: int) -> int:
 
 
 def subsets(n: int, p: int, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.intp]]:
-    """Yield subsets of p of n observations: all of them if there are no more than `count`, else random ones (1)."""
+    """Yield subsets of p of n observations: all of them if there are at most `count`, else random ones (1)."""
     if comb(n, p) <= count:
         yield from map(np.array, combinations(range(n), p))
         return

@@ -49,6 +49,7 @@ def quantile(fit: Regression, level: float) -> float:
 
 def band(fit: Regression, x: Any, level: float, prediction: bool, sigma: Any) -> Band:
     """Return the curve at new points with a pointwise confidence band, or prediction band."""
+    x = np.asarray(x, dtype=float) if isinstance(x, list | tuple | int | float) else x
     functions = Functions(lambda p: fit.model(x, *p), fit.x)
     value, J = functions(fit.x), functions.derivatives(fit.x)
     variance = np.einsum("nd,de,ne->n", J, fit.covariance, J)

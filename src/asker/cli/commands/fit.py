@@ -26,7 +26,7 @@ Equations = Annotated[
     str,
     typer.Argument(
         metavar="EXPRESSION",
-        help='Equation such as "y = a*exp(-b*x) + c"; names that are no column are parameters.  Several outputs are '
+        help='Equation such as "y = a*exp(-b*x) + c"; names that are no column are parameters. Several outputs are '
         "separated by semicolons; C(group) is a term for categories; names with spaces stand in backticks.",
     ),
 ]
@@ -40,7 +40,7 @@ Bounds = Annotated[
 ]
 Start = Annotated[
     list[str] | None,
-    typer.Option("--start", metavar="NAME=VALUE", help="Starting value; repeatable.  Others follow from the data."),
+    typer.Option("--start", metavar="NAME=VALUE", help="Starting value; repeatable; others follow from the data."),
 ]
 Method = Annotated[
     str,
