@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.estimators.descent import Evaluated, Objective, Residuals, descend
-from asker.estimators.s_regression import SAME_RTOL, Estimate, candidates
+from asker.estimators.s_regression import SAME_RTOL, Estimate, candidates, rounding
 from asker.estimators.subsets import n_subsets
 
 Floats = NDArray[np.float64]
@@ -78,4 +78,6 @@ def lts_search(
     refined = [descend(functions, point.x, objective) for point in kept]  # (3)
     best = min(refined, key=lambda one: one.value)
     agreeing = sum(one.value <= (1 + SAME_RTOL) ** 2 * best.value for one in refined)
-    return Estimate(best, trimmed_scale(best.residuals, h), n_candidates, agreeing, len(refined)), h
+    s = trimmed_scale(best.residuals, h)
+    s = s if s > rounding(functions, best.x) else 0.0
+    return Estimate(best, s, n_candidates, agreeing, len(refined)), h

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from asker._arguments import check_function, check_number
 from asker.estimators.descent import Residuals
-from asker.estimators.s_regression import Estimate
+from asker.estimators.s_regression import Estimate, rounding
 from asker.estimators.small_samples import leverages, robust_covariance
 from asker.kernels.kernel import Kernel
 from asker.kernels.kernels import LQQ, Tukey
@@ -19,6 +19,8 @@ from asker.tracing.array_namespace import real_numbers
 Floats = NDArray[np.float64]
 RHO: dict[str, type[Kernel]] = {"bisquare": Tukey, "lqq": LQQ}
 """Kernels by the names of the literature."""
+EXACT_FACTOR = 1e3
+"""Residual of an exact fit, relative to the scale of rounding errors."""
 EXACT_FIT = (
     "{} of {} observations are fitted exactly, so that the scale is 0 and there are no standard errors: check that the "
     "data are not rounded or copied"
@@ -108,8 +110,9 @@ def search_arguments(
     n, p = residuals.shape[0], len(residuals.start)
     if not np.isfinite(residuals(residuals.start)).all():
         raise ProblemError("the residuals at x0 are not finite")
-    if n < 2 * p:
-        raise ProblemError(f"{n} observations are too few for {p} unknowns: a robust estimate needs at least {2 * p}")
+    if n <= 2 * p:
+        advice = f"a robust estimate needs at least {2 * p + 1}; use least squares"
+        raise ProblemError(f"{n} observations are too few for {p} unknowns: {advice}")
     return Search(residuals, int(seed), n_subsets, float(breakdown))
 
 
@@ -153,11 +156,11 @@ def fit_of(
         "converged": point.converged,
     }
     if weights_scale == 0:
-        is_exact = r == 0
+        is_exact = np.abs(r) <= EXACT_FACTOR * rounding(functions, point.x)
         doubt = EXACT_FIT.format(int(is_exact.sum()), len(r))
         nothing = np.full((len(point.x), len(point.x)), np.nan)
         return RobustFit(
-            scale=0.0, weights=1.0 * is_exact, leverage=np.zeros(len(r)), covariance=nothing, doubts=(doubt,), **shared
+            scale=0.0, weights=is_exact.astype(float), leverage=np.zeros(len(r)), covariance=nothing, doubts=(doubt,), **shared
         )
     weights = kernel.omega((r / weights_scale) ** 2)
     return RobustFit(

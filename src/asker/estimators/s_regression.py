@@ -33,6 +33,8 @@ N_REFINED = 5
 BIAS, BIAS_OVER_N, MAX_BIAS = 1.29, -6.02, 0.5
 """Constants of Maronna and Yohai for a breakdown point of 50 %, and the largest bias that is corrected."""
 N_LOCAL_STEPS = 2
+EXACT_RTOL = 1e-11
+"""Scale of the residuals, relative to the terms of which they consist, at or below which a fit is exact."""
 SAME_RTOL = 1e-4
 """Relative difference of the scales of refined candidates that are counted as the same."""
 
@@ -117,7 +119,13 @@ def s_search(functions: Residuals, scale: Scale, seed: int = 0, count: int | Non
     refined = [descend(functions, x, scale_objective(scale)) for _, x in kept]  # (4)
     best = min(refined, key=lambda point: point.value)
     agreeing = sum(point.value <= (1 + SAME_RTOL) * best.value for point in refined)
-    return Estimate(best, best.value, n_candidates, agreeing, len(refined))
+    s = best.value if best.value > rounding(functions, best.x) else 0.0
+    return Estimate(best, s, n_candidates, agreeing, len(refined))
+
+
+def rounding(functions: Residuals, x: Floats) -> float:
+    """Return a scale of residuals that may consist of rounding errors only."""
+    return EXACT_RTOL * float(np.median(np.abs(functions.derivatives(x)) @ np.abs(x)))
 
 
 def _local_steps(functions: Residuals, x: Floats, scale: Scale) -> tuple[Floats, Floats]:

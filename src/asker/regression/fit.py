@@ -115,7 +115,7 @@ class Regression:
         """
         difference = -self.residuals
         if self.scale == 0 or not np.isfinite(self.scale):
-            return np.where(difference == 0, 0.0, np.copysign(np.inf, difference))
+            return np.where(self.weights > 0, 0.0, np.copysign(np.inf, difference))
         h = np.where(self.weights > 0.5, np.minimum(self.leverage, MAX_LEVERAGE), 0.0)
         return difference / (self.scale * np.sqrt(1 - h))
 
