@@ -21,6 +21,8 @@ from asker.kernels.kernels import Quadratic
 from asker.kernels.tuning import efficiency as efficiency_of
 
 Floats = NDArray[np.float64]
+N_M_STEPS = 2
+"""Number of M-estimates, each with the scale of the last: the sequence S, M, D, M, D of Koller and Stahel (2011)."""
 REWEIGHTING_QUANTILE = 2.241402727604947
 """97.5 % quantile of the absolute value of a Gaussian error: beyond it LTS rejects an observation."""
 TRUNCATED_VARIANCE = (
@@ -86,7 +88,7 @@ def mm_estimate(
     Returns
     -------
     RobustFit
-        Its `scale` has the correction of Koller and Stahel (2011) for small samples.
+        Its `scale` is the design-adaptive one.
 
     Examples
     --------
@@ -99,10 +101,11 @@ def mm_estimate(
     found = s_search(functions, first, search.seed, search.n_subsets)
     if found.scale == 0:
         return fit_of("mm", search, found, kernel, efficiency, 0.0, 0.0)
-    s = first.corrected(found.scale, len(found.point.residuals))
-    point = descend(functions, found.point.x, m_objective(replace(kernel, tau=kernel.tau * s)))
-    scale = adaptive_scale(point.residuals, functions.derivatives(point.x), kernel, s)
-    return fit_of("mm", search, replace(found, point=point), kernel, efficiency, scale, s)
+    s, point = first.corrected(found.scale, len(found.point.residuals)), found.point
+    for _ in range(N_M_STEPS):
+        point = descend(functions, point.x, m_objective(replace(kernel, tau=kernel.tau * s)))
+        s = adaptive_scale(point.residuals, functions.derivatives(point.x), kernel, s)
+    return fit_of("mm", search, replace(found, point=point), kernel, efficiency, s, s)
 
 
 def tau_estimate(

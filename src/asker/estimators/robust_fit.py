@@ -160,7 +160,12 @@ def fit_of(
         doubt = EXACT_FIT.format(int(is_exact.sum()), len(r))
         nothing = np.full((len(point.x), len(point.x)), np.nan)
         return RobustFit(
-            scale=0.0, weights=is_exact.astype(float), leverage=np.zeros(len(r)), covariance=nothing, doubts=(doubt,), **shared
+            scale=0.0,
+            weights=is_exact.astype(float),
+            leverage=np.zeros(len(r)),
+            covariance=nothing,
+            doubts=(doubt,),
+            **shared,
         )
     weights = kernel.omega((r / weights_scale) ** 2)
     return RobustFit(
