@@ -17,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asker.estimators.descent import Evaluated, Objective, Residuals, descend
-from asker.estimators.s_regression import SAME_RTOL, Estimate, candidates, rounding
+from asker.estimators.s_regression import Estimate, candidates, rounding
 from asker.estimators.subsets import n_subsets
 
 Floats = NDArray[np.float64]
 N_REFINED = 10
 N_LOCAL_STEPS = 2
+SAME_RTOL_LTS = 0.05
+"""Relative difference of the objectives of candidates that are counted as the same: the objective has many minima of
+nearly the same value, which differ in few observations and have almost the same reweighted estimate."""
 
 
 def n_kept(n: int, p: int, breakdown: float) -> int:
@@ -77,7 +80,7 @@ def lts_search(
         kept = sorted([*kept, point], key=lambda one: one.value)[:N_REFINED]
     refined = [descend(functions, point.x, objective) for point in kept]  # (3)
     best = min(refined, key=lambda one: one.value)
-    agreeing = sum(one.value <= (1 + SAME_RTOL) ** 2 * best.value for one in refined)
+    agreeing = sum(one.value <= (1 + SAME_RTOL_LTS) * best.value for one in refined)
     s = trimmed_scale(best.residuals, h)
     s = s if s > rounding(functions, best.x) else 0.0
     return Estimate(best, s, n_candidates, agreeing, len(refined)), h
