@@ -39,7 +39,7 @@ def test_every_model_is_tested():
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("share", [0.0, 0.15])
+@pytest.mark.parametrize("share", [pytest.param(0.0, marks=pytest.mark.long), 0.15])
 def test_a_model_is_fitted_without_starting_values(name, share):
     """The estimate has the residuals of a fit from the truth, and its parameters within five standard errors."""
     x, y, truth = data(name, share)
@@ -84,7 +84,7 @@ def test_a_line_with_errors_in_both_variables_is_the_minimum_of_york():
     np.testing.assert_allclose(fit[0], oracle.x[:2], rtol=1e-4)
     assert fit.conf_band(np.array([3.0])).value == pytest.approx(oracle.x[0] + 3 * oracle.x[1], rel=1e-4)
     slopes = []
-    for _ in range(60):
+    for _ in range(40):
         points = t + sx * rng.normal(size=40), 1 + 2 * t + sy * rng.normal(size=40)
         slopes.append(asker.models.orthogonal_line(*points, sx, sy).params["slope"])
     assert fit.stderr["slope"] == pytest.approx(np.std(slopes), rel=0.35)
