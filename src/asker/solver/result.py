@@ -13,6 +13,7 @@ from asker.problem.by_group import Groups, count
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.doubts import Alternative, Doubt
+from asker.solver.result_summary import summary
 from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
 from asker.solver.status import Analysis, Iteration, Status
@@ -338,6 +339,21 @@ class Result:
     def inlier_ratio(self) -> float:
         """Ratio of inliers among the observations of positive weight, over all factor groups."""
         return sum(self.classified.n_inliers) / max(sum(self.classified.n_informative), 1)
+
+    def summary(self, level: float = 0.95) -> str:
+        """Return a report: estimates with standard errors and intervals, and the outliers of each factor group.
+
+        Parameters
+        ----------
+        level
+            Level of the intervals.
+
+        Returns
+        -------
+        str
+            Text of at most 80 columns.
+        """
+        return summary(self, level)
 
     def save(self, path: FilePath) -> None:
         """Write everything except the problem to an `.npz` file, atomically."""
