@@ -32,6 +32,9 @@ REASONS = {
         "test_sparse_not_supported", "test_jac_sparsity_not_supported", "test_LinearOperator_not_supported",
         "test_loss", "test_small_tolerances_for_lm", "test_bounds",
     ),
+    "requires the absolute gradient of trf as the criterion; that of asker is the cosine of lm": (
+        "test_gh_18793_and_19351",
+    ),
     "requires MINPACK's arrays": ("test_full_output",),
     "requires a covariance that differs by 5e-7 from that at the minimum; SciPy's trf fails it, too": ("test_gh4555b",),
 }  # fmt: skip

@@ -132,6 +132,21 @@ MODULES = {
         "Rotation averaging",
         ("asker.applications.rotation_averaging.problem", "asker.applications.rotation_averaging.files"),
     ),
+    "curves": (
+        "Curves and estimators",
+        (
+            "asker.estimators.estimate",
+            "asker.estimators.robust_fit",
+            "asker.regression.fit",
+            "asker.regression.inference",
+            "asker.regression.profile",
+            "asker.models.curve_model",
+            "asker.models.curves",
+            "asker.models.errors_in_both",
+            "asker.models.starting_values",
+            "asker.plot.figures",
+        ),
+    ),
     "applications": ("Applications", ("asker.applications.application", "asker.applications.outcome")),
 }
 """Title of each page, and the modules that it documents completely."""

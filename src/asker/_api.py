@@ -1,5 +1,6 @@
 """Public names of asker."""
 
+from asker import estimators, models, plot  # noqa: F401  modules of the public interface
 from asker._solve import solve
 from asker.derivatives.gradients import Gradients
 from asker.engines.cpu.threads import set_threads
@@ -19,6 +20,7 @@ from asker.geometry.manifolds import (
 from asker.io.files import FileError
 from asker.kernels.kernel import Kernel, Scaled
 from asker.kernels.kernels import (
+    LQQ,
     Barron,
     Cauchy,
     GemanMcClure,
@@ -36,6 +38,7 @@ from asker.problem.factors import Factors
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.scipy_compat.curve_fit import curve_fit
+from asker.scipy_compat.fitted_curve import CurveFit
 from asker.scipy_compat.least_squares import least_squares
 from asker.search.driver import Search
 from asker.search.settings import SearchSettings
@@ -72,6 +75,7 @@ __all__ = [
     "IRLS",
     "KERNELS",
     "LMMOO",
+    "LQQ",
     "METHODS",
     "MHQ",
     "SE2",
@@ -83,6 +87,7 @@ __all__ = [
     "Cauchy",
     "Covariance",
     "CurrentIteration",
+    "CurveFit",
     "Doubt",
     "DoubtKind",
     "Euclidean",

@@ -9,6 +9,7 @@ import pytest
 from asker.kernels import kernels
 from asker.kernels.kernel import Kernel, Scaled
 from asker.kernels.kernels import (
+    LQQ,
     Barron,
     Cauchy,
     GemanMcClure,
@@ -34,6 +35,7 @@ SHAPES = [
     GemanMcClure(),
     Welsch(),
     Tukey(),
+    LQQ(),
     TruncatedQuadratic(),
     *[Mixture(c=c) for c in (1.0, 6.0, 14.0)],
     *[Barron(alpha=alpha) for alpha in (2, 1, 0.5, 0, -2, -10, -np.inf)],

@@ -24,6 +24,7 @@ from asker import (
     Status,
     Variables,
 )
+from asker.statistics.inliers import inlier_radius
 
 # ------------------------------------------------------------------ rejected input
 
@@ -313,7 +314,9 @@ def test_the_result_describes_the_best_point(options):
     r = residuals_at(setup, result)
     np.testing.assert_allclose(result.residuals[0][:, 0], r, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(result.weights[0], kernel.omega(r**2), rtol=1e-8, atol=1e-10)
-    np.testing.assert_array_equal(result.inliers[0], np.abs(r) <= 0.4 / np.sqrt(3))
+    largest = inlier_radius(1, result.noise[0].sigma)
+    np.testing.assert_array_equal(result.inliers[0], np.sqrt(weight) * np.abs(r) <= largest)
+    np.testing.assert_array_equal(result.within_inflection[0], np.abs(r) <= 0.4 / np.sqrt(3))
     assert result.cost == pytest.approx(weight @ kernel.psi(r**2), rel=1e-10)
     assert result.cost == costs(result).min() == result.history[-1].best_cost
     assert result.initial_cost == result.history[0].cost

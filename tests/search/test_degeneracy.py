@@ -1,12 +1,15 @@
 """Whether residuals still depend on the data."""
 
+from dataclasses import dataclass
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from asker.search.degeneracy import Dependence, has_fled
 
 import asker
 from asker.engines.cpu.engine import CpuEngine
+from asker.search.data_checks import Dependence, is_degenerate
+from asker.statistics.scale_mixture import Outliers
 
 BIAS, SCALE = np.array([30.0, -12.0, 5.0]), np.array([1 / 48, 1 / 52, 1 / 45])
 
@@ -25,6 +28,10 @@ def calibration(seed, noise=0.01, outliers=40, n=200):
     m[:outliers] += rng.normal(0, 30, (outliers, 3))
     p = asker.Variables([[*m.mean(axis=0), 0.02, 0.02, 0.02]], name="p")
     return p, asker.Problem(asker.Factors(field, p[np.zeros(n, int)], data=m))
+
+
+def dependence_of(problem):
+    return Dependence(CpuEngine(problem), problem.factors, [v.rows for v in problem.variables])
 
 
 def skewed(p, m):
@@ -49,13 +56,13 @@ def test_unknowns_do_not_flee(seed, noise):
 
 def test_residuals_that_do_not_depend_on_the_data_are_seen():
     _, problem = calibration(0)
-    dependence = Dependence(CpuEngine(problem), problem.factors)
+    dependence = dependence_of(problem)
     near, far = (
         dependence.at([np.array([[*bias, *scale]])]) for bias, scale in ((BIAS, SCALE), (1e5 * BIAS, 1e-7 / SCALE))
     )
-    assert has_fled(near, far)
-    assert not has_fled(far, near)
-    assert not has_fled(near, near)
+    assert is_degenerate(near, far)
+    assert not is_degenerate(far, near)
+    assert not is_degenerate(near, near)
 
 
 @pytest.mark.parametrize("slope", [1e-9, 1.0, 1e9])
@@ -64,11 +71,11 @@ def test_a_model_less_what_was_measured_depends_on_that_everywhere(slope):
     x, y = np.random.default_rng(1).normal(size=(2, 2000))
     line = asker.Variables([[0.0, 1.0]], name="line")
     problem = asker.Problem(asker.Factors(lambda c, x, y: c[0] + c[1] * x - y, line[np.zeros(2000, int)], data=(x, y)))
-    dependence = Dependence(CpuEngine(problem), problem.factors)
+    dependence = dependence_of(problem)
     of_x, of_y = dependence.at([np.array([[0.0, slope]])])
     assert of_y == pytest.approx(1.0, rel=1e-2)  # beside 1e9 digits are lost
     assert of_x == pytest.approx(slope, rel=1e-4, abs=1e-6)
-    assert not has_fled(dependence.at([line.rows]), [of_x, of_y])
+    assert not is_degenerate(dependence.at([line.rows]), [of_x, of_y])
 
 
 def test_columns_of_one_array_are_looked_at_one_by_one():
@@ -80,7 +87,7 @@ def test_columns_of_one_array_are_looked_at_one_by_one():
     off = asker.Factors(lambda c, q: c[0] + c[1] * q[0] - q[1], line[np.zeros(300, int)], data=np.stack([x, y], axis=1))
     result = asker.solve(asker.Problem(off))
     np.testing.assert_allclose(result[line], [[-1.0, 0.8]], atol=0.1)
-    assert not result.doubts
+    assert [doubt.kind for doubt in result.doubts] == [asker.Doubt.MINORITY]
 
 
 def test_a_line_that_turns_has_not_fled():
@@ -103,11 +110,26 @@ def test_without_numbers_that_vary_nothing_is_told():
     x = asker.Variables([[0.0]], name="x")
     index = np.zeros(30, int)
     problem = asker.Problem(asker.Factors(lambda x, k: x - k, x[index], data=np.arange(30)))
-    assert Dependence(CpuEngine(problem), problem.factors).at([x.rows]) == []
-    assert not has_fled([], [])
+    assert dependence_of(problem).at([x.rows]) == []
+    assert not is_degenerate([], [])
 
 
-def test_an_end_that_has_fled_is_doubted(monkeypatch):
+@dataclass(frozen=True)
+class Far:
+    """A generator of a degenerate point alone."""
+
+    name: str = "far"
+    hypotheses: tuple = (Outliers.NONE,)
+
+    def suits(self, context):
+        return True
+
+    def starts(self, context, state):
+        yield context.engine.evaluate((np.array([[*(1e5 * BIAS), *(1e-7 / SCALE)]]),))
+
+
+def test_a_degenerate_solution_is_doubted():
     _, problem = calibration(0)
-    monkeypatch.setattr("asker.search.context.has_fled", lambda *of: True)
-    assert any("degenerate" in doubt for doubt in asker.solve(problem).doubts)
+    doubts = asker.solve(problem, asker.Search((Far(),))).doubts
+    assert asker.Doubt.DEGENERATE in [doubt.kind for doubt in doubts]
+    assert asker.Doubt.DEGENERATE not in [doubt.kind for doubt in asker.solve(problem).doubts]

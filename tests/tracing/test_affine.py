@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import asker
-from asker.scipy_compat.vector_problem import Functions, dense_problem
+from asker.problem.vector_problem import Functions, dense_problem
 
 
 def factors(residual, *, dim=3, data=True, **options):

@@ -24,6 +24,11 @@ COMMANDS = {
         "Refine a file or folder, whose format is detected from its content.  Ctrl-C stops and keeps the best result.",
     ),
     "info": ("asker.cli.solve", "Describe a file or folder: its size, and the residuals at the initial guess."),
+    "fit": (
+        "asker.cli.commands.fit",
+        "Fit a curve to the columns of a table, robustly and without starting values.\n\n"
+        'asker fit DATA.csv "y = a*exp(-b*x) + c" --page fit.html',
+    ),
     "compare": (
         "asker.cli.experiments",
         "Compare methods on your own files: print a table and write an HTML page with curves and drawings.\n\n"

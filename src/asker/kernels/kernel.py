@@ -15,7 +15,7 @@ To add a kernel, derive a class from `Kernel`, write `unit_psi`, `unit_omega` an
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -60,6 +60,57 @@ class Kernel:
     def penalty(self, w: Array) -> Array:
         """Return the lifted penalty of weights w: ψ(u) is the minimum over w of w·u/2 + penalty(w)."""
         return self.tau**2 * self.unit_penalty(w)
+
+    @classmethod
+    def at_efficiency(cls, efficiency: float = 0.95, sigma: float = 1.0, **settings: Any) -> Self:
+        """Return the kernel with this asymptotic efficiency under Gaussian noise.
+
+        Parameters
+        ----------
+        efficiency
+            Variance of least squares, relative to the variance of the M-estimator with this kernel.
+        sigma
+            Standard deviation of the noise.
+        **settings
+            Further parameters of the kernel, such as `alpha` of `Barron`.
+
+        Raises
+        ------
+        ValueError
+            If no width has this efficiency, as for `Quadratic`.
+
+        Examples
+        --------
+        >>> asker.Tukey.at_efficiency(0.95)
+        Tukey(tau=4.685061...)
+        """
+        from asker.kernels.tuning import efficiency as quantity
+        from asker.kernels.tuning import width_at
+
+        return cls(tau=sigma * width_at(quantity, cls(**settings), float(efficiency)), **settings)
+
+    @classmethod
+    def at_breakdown(cls, breakdown: float = 0.5, sigma: float = 1.0, **settings: Any) -> Self:
+        """Return the kernel whose S-estimator has this breakdown point and is consistent under Gaussian noise.
+
+        Parameters
+        ----------
+        breakdown
+            Share of outliers that the S-estimator tolerates, at most 0.5.
+        sigma
+            Standard deviation of the noise.
+        **settings
+            Further parameters of the kernel.
+
+        Raises
+        ------
+        ValueError
+            If ψ is unbounded, as for `Huber`.
+        """
+        from asker.kernels.tuning import breakdown as quantity
+        from asker.kernels.tuning import width_at
+
+        return cls(tau=sigma * width_at(quantity, cls(**settings), float(breakdown)), **settings)
 
     @property
     def inlier_radius(self) -> Any:

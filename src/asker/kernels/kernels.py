@@ -165,6 +165,45 @@ class Tukey(Kernel):
 
 
 @dataclass(frozen=True)
+class LQQ(Kernel):
+    """Linear-quadratic-quadratic kernel of Koller and Stahel (2011), with b = 1.5 c and s = 1.5.  Redescending.
+
+    The influence is linear up to c = τ, decreases from 2τ on with a slope of at most 1/2, and is 0 beyond 8τ.
+    """
+
+    unit_inflection = 2.0
+
+    def unit_psi(self, v: Array) -> Array:
+        xp = namespace(v)
+        x = xp.sqrt(xp.minimum(v, 64.0))
+        y, z = x - 1, x - 2.5
+        middle = x * x / 2 - y * y * y / 6
+        far = 41 / 16 + z * (11 / 8 - z * (1 / 4 - z / 66))
+        return xp.where(v <= 1, v / 2, xp.where(x <= 2.5, middle, far))
+
+    def unit_omega(self, v: Array) -> Array:
+        xp = namespace(v)
+        x = xp.sqrt(xp.maximum(xp.minimum(v, 64.0), 1.0))
+        y, z = x - 1, x - 2.5
+        return xp.where(x <= 2.5, x - y * y / 2, 11 / 8 - z * (1 / 2 - z / 22)) / x
+
+    def unit_domega(self, v: Array) -> Array:
+        xp = namespace(v)
+        x = xp.sqrt(xp.maximum(xp.minimum(v, 64.0), 1.0))
+        y, z = x - 1, x - 2.5
+        influence = xp.where(x <= 2.5, x - y * y / 2, 11 / 8 - z * (1 / 2 - z / 22))
+        slope = xp.where(x <= 2.5, 2 - x, z / 11 - 1 / 2)
+        return xp.where((v > 1) & (v < 64), (slope * x - influence) / (2 * x * x * x), 0.0)
+
+    def unit_penalty(self, w: Array) -> Array:
+        xp, h = namespace(w), 0.5 + w
+        near = 2 - w + xp.sqrt(xp.maximum((2 - w) ** 2 - 1, 0.0))  # residual of weight w up to 2.5
+        far = 2.5 + 11 * (h - xp.sqrt(xp.maximum(h * h - (2.75 - 5 * w) / 11, 0.0)))
+        x = xp.where(w >= 0.55, near, far)
+        return self.unit_psi(x * x) - w * x * x / 2
+
+
+@dataclass(frozen=True)
 class TruncatedQuadratic(Kernel):
     """Truncated least squares: ψ = min(u, τ²)/2, ω = 1 within τ and 0 beyond.  Redescending, not smooth."""
 

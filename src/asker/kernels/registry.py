@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from asker.kernels.kernel import Kernel
 from asker.kernels.kernels import (
+    LQQ,
     Barron,
     Cauchy,
     GemanMcClure,
@@ -28,6 +29,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "geman-mcclure": GemanMcClure,
     "welsch": Welsch,
     "tukey": Tukey,
+    "lqq": LQQ,
     "truncated-quadratic": TruncatedQuadratic,
     "barron": Barron,
     "mixture": Mixture,

@@ -1,19 +1,20 @@
 """`curve_fit` with the arguments and the result of `scipy.optimize.curve_fit`."""
 
-import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asker._arguments import check_function, check_positive
+from asker.estimators import ESTIMATORS
 from asker.problem.variables import ProblemError
+from asker.problem.vector_problem import jacobian_of
+from asker.scipy_compat.fitted_curve import CurveData, CurveFit, curve_of, robust_curve
 from asker.scipy_compat.least_squares import least_squares
-from asker.scipy_compat.losses import inverse_normal
-from asker.scipy_compat.starts import Nested, bounds_of, vector
-from asker.scipy_compat.vector_problem import jacobian_of
+from asker.scipy_compat.parameters import Parameters, is_by_name, parameters_of
+from asker.scipy_compat.starts import NestedCurve
 from asker.tracing.array_namespace import numbers, real_numbers
 from asker.tracing.trees import is_tree, leaves_of, like, mapped, tree_of
 
@@ -32,11 +33,15 @@ def curve_fit(
     method: str | None = None,
     jac: Any = None,
     *,
+    fixed: Mapping[str, float] | None = None,
     full_output: bool = False,
     nan_policy: str | None = None,
     **options: Any,
-) -> tuple[Any, ...]:
+) -> CurveFit:
     """Fit f(xdata, *p) to ydata, as `scipy.optimize.curve_fit` does.
+
+    The result is SciPy's tuple, with a report (`summary()`, also displayed by notebooks), profile-likelihood intervals,
+    confidence bands and tests: see `asker.CurveFit`.  Parameters have the names in the signature of f.
 
     Parameters
     ----------
@@ -45,18 +50,24 @@ def curve_fit(
     xdata, ydata
         Independent variable, also as a dictionary, a named tuple or a dataclass of arrays, and measured values.
     p0
-        Initial guess of the parameters; by default 1 each, or a value between the bounds.  If it is a dictionary, a
-        named tuple or a dataclass of numbers and arrays, f(xdata, p) receives one such argument, and popt is one.
+        Initial guess, also as a dictionary by names; by default 1 each, or a value between the bounds.  For a curve
+        f(xdata, p) it may be a dictionary, a named tuple or a dataclass of numbers and arrays, and popt is one such
+        value.
     sigma
         Standard deviations of ydata, (n,), or their covariance matrix, (n, n).
     absolute_sigma
         Whether sigma is absolute; otherwise only the ratios of its entries are used, as in SciPy.
     check_finite
         Whether NaN and infinity in the data raise an error; by default only if `nan_policy` is not given.
-    bounds, method
-        As in `least_squares`.
+    bounds
+        As in `least_squares`, or a dictionary of pairs by names.
+    method
+        As in `least_squares`; or "mm", "s", "lts" or "tau", estimators with a high breakdown point, with their settings
+        in `options` (see `asker.estimators`).
     jac
         Function that returns the derivatives (n, d), or as in `least_squares`.
+    fixed
+        Values of parameters that are not fitted, by names.
     full_output
         Return also a dictionary with the number of calls and the residuals, the message, and the status.
     nan_policy
@@ -68,7 +79,7 @@ def curve_fit(
     Returns
     -------
     popt, pcov
-        Parameters and their covariance matrix.
+        Parameters and their covariance matrix, in a `CurveFit`.
 
     Raises
     ------
@@ -80,60 +91,58 @@ def curve_fit(
     if "args" in options:
         raise ProblemError("curve_fit has no args: the only arguments of f are xdata and the parameters")
     check_function("f", f)
-    layout = Nested("p0", p0) if is_tree(p0) else None
-    if layout is not None:
-        p0, bounds = layout.vector(p0, "p0"), layout.bounds(bounds)
-    p0 = _start(f, bounds) if p0 is None else vector("p0", p0)
+    if is_tree(p0) and not is_by_name(f, p0):
+        nested = NestedCurve(f, p0)
+        flat = nested.vector(p0, "p0"), sigma, absolute_sigma, check_finite, nested.bounds(bounds), method
+        slopes = NestedCurve(jac, p0) if callable(jac) else jac
+        further = {"fixed": fixed, "full_output": full_output, "nan_policy": nan_policy} | options
+        popt, *others = curve_fit(nested, xdata, ydata, *flat, slopes, **further)
+        return (nested.value(popt), *others)  # type: ignore[return-value]
     checks = nan_policy is None if check_finite is None else check_finite
-    xdata, ydata, sigma = _data(xdata, ydata, sigma, nan_policy, checks)
-    _check_count(p0, ydata, bounds, method)
+    parameters = parameters_of(f, p0, bounds, fixed)
+    xdata, ydata, sigma, indices = _data(xdata, ydata, sigma, nan_policy, checks)
+    _check_count(parameters, ydata, method)
     if ydata.size == 1:  # one number for all values of the curve
-        ydata = np.broadcast_to(ydata, np.broadcast_shapes(ydata.shape, np.shape(f(xdata, *_parameters(layout, p0)))))
+        ydata = np.broadcast_to(ydata, np.broadcast_shapes(ydata.shape, np.shape(f(xdata, *parameters.start))))
     whitened = _whitening(sigma, ydata.size)
 
     def residuals(p: Any) -> Any:
-        return whitened(_values(f(xdata, *_parameters(layout, p)), ydata) - ydata)
+        return whitened(_values(f(xdata, *parameters.whole(p)), ydata) - ydata)
 
     def derivatives(p: Any) -> Any:
-        return whitened(jacobian_of(jac(xdata, *_parameters(layout, p)), (ydata.size, p0.size)))
+        J = jacobian_of(jac(xdata, *parameters.whole(p)), (ydata.size, len(parameters.names)))
+        return whitened(J[:, ~parameters.fixed])
 
+    indices = indices if len(indices) == ydata.size else np.arange(ydata.size)
     jac_option = derivatives if callable(jac) else "auto" if jac is None else jac
-    fit = least_squares(residuals, p0, jac_option, bounds, method or "trf", **_translated_options(options))
-    if not fit.success:
-        raise RuntimeError(f"Optimal parameters not found: {fit.message}")
-    pcov = _covariance(fit, absolute_sigma)
-    info = {"nfev": fit.nfev, "fvec": fit.fun}
-    popt = fit.x if layout is None else layout.value(fit.x)
-    return (popt, pcov, info, fit.message, fit.status) if full_output else (popt, pcov)
+    data = CurveData(f, xdata, np.asarray(ydata), sigma, indices, absolute_sigma)
+    if method in ESTIMATORS:
+        fit = robust_curve(method, parameters, data, residuals, jac_option, options)
+    else:
+        translated = _translated_options(options)
+        found = least_squares(
+            residuals, parameters.free_start, jac_option, parameters.free_bounds, method or "trf", **translated
+        )
+        if not found.success:
+            raise RuntimeError(f"Optimal parameters not found: {found.message}")
+        fit = curve_of(found, parameters, data, residuals, jac_option, translated)
+    _warn_of_infinite_covariance(fit[1])
+    return fit.with_full_output() if full_output else fit
 
 
-def _parameters(layout: Nested | None, p: Any) -> Any:
-    """Return the arguments of the curve after xdata: each parameter, or one nested value."""
-    return p if layout is None else (layout.value(p),)
-
-
-def _check_count(p0: Floats, ydata: Floats, bounds: Any, method: str | None) -> None:
+def _check_count(parameters: Parameters, ydata: Floats, method: str | None) -> None:
     """Raise SciPy's error for more parameters than data, which its default method without bounds does not allow."""
-    if (
-        ydata.size != 1
-        and p0.size > ydata.size
-        and method in (None, "lm")
-        and not np.isfinite(bounds_of(bounds, p0.shape)).any()
-    ):
-        raise TypeError(f"The number of func parameters={p0.size} must not exceed the data points={ydata.size}")
+    n = len(parameters.free_start)
+    if ydata.size != 1 and n > ydata.size and method in (None, "lm") and not np.isfinite(parameters.free_bounds).any():
+        raise TypeError(f"The number of func parameters={n} must not exceed the data points={ydata.size}")
 
 
-def _covariance(fit: Any, absolute_sigma: bool) -> Floats:
-    """Return the covariance matrix of the parameters; warn the caller of `curve_fit` if it is not finite."""
-    pcov: Floats = fit.covariance
-    if absolute_sigma:
-        unit = inverse_normal(fit.jac)
-        pcov = np.full((fit.x.size, fit.x.size), np.inf) if unit is None else unit
+def _warn_of_infinite_covariance(pcov: Floats) -> None:
+    """Warn the caller of `curve_fit` if the covariance matrix is not finite."""
     if not np.isfinite(pcov).all():
         from scipy.optimize import OptimizeWarning
 
         warnings.warn("Covariance of the parameters could not be estimated", OptimizeWarning, stacklevel=3)
-    return pcov
 
 
 def _values(values: Any, ydata: Floats) -> Any:
@@ -142,22 +151,6 @@ def _values(values: Any, ydata: Floats) -> Any:
     if values.shape != ydata.shape and values.size != 1:
         raise ProblemError(f"the value of f has shape {values.shape}, expected that of ydata, {ydata.shape}")
     return values
-
-
-def _start(f: Callable[..., Any], bounds: Any) -> Floats:
-    """Return the default initial guess: 1 for each parameter of the function, or a value between its bounds."""
-    try:
-        kinds = [p.kind for p in inspect.signature(f).parameters.values()]
-    except ValueError:  # a function that is not written in Python may have no signature
-        kinds = []
-    n = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds) - 1
-    if n < 1:
-        raise ProblemError("the number of parameters cannot be determined from the signature of f: give p0")
-    lower, upper = bounds_of(bounds, (n,))
-    below, above = np.isfinite(lower), np.isfinite(upper)
-    low, high = np.where(below, lower, 0.0), np.where(above, upper, 0.0)
-    one_sided = np.where(below, low + 1, np.where(above, high - 1, 1.0))
-    return np.where(below & above, (low + high) / 2, one_sided)
 
 
 def _translated_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -179,8 +172,8 @@ def _translated_options(options: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) -> tuple[Any, Floats, Any]:
-    """Return xdata, ydata and sigma as numbers; NaN and infinity are rejected or omitted according to the policy."""
+def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) -> tuple[Any, Floats, Any, Any]:
+    """Return xdata, ydata, sigma and the positions of the observations; NaN and infinity are rejected or omitted."""
     if policy == "propagate":
         raise ProblemError("`nan_policy='propagate'` is not supported by this function.")
     if policy not in (None, "raise", "omit"):
@@ -199,7 +192,7 @@ def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) 
     if policy == "raise" and any(np.isnan(x).any() for x in given):
         raise ProblemError("The input contains nan values")
     if policy != "omit":
-        return xdata, ydata, sigma
+        return xdata, ydata, sigma, np.arange(ydata.size)
     bad = np.isnan(ydata)
     if is_tree(xdata) or isinstance(xdata, np.ndarray):
         for x in leaves_of(xdata):
@@ -207,7 +200,7 @@ def _data(xdata: Any, ydata: Any, sigma: Any, policy: str | None, checks: bool) 
         xdata = mapped(lambda x: x[..., ~bad], xdata)
     for axis in range(np.ndim(sigma)) if sigma is not None else ():
         sigma = np.compress(~bad, sigma, axis=axis)
-    return xdata, ydata[~bad], sigma
+    return xdata, ydata[~bad], sigma, np.flatnonzero(~bad)
 
 
 def _whitening(sigma: Any, n: int) -> Callable[[Any], Any]:

@@ -20,14 +20,14 @@ from asker.kernels.kernel import Kernel, Scaled
 from asker.kernels.kernels import Quadratic
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError
+from asker.problem.vector_problem import VALUE, Functions, dense_problem
 from asker.scipy_compat.losses import LOSSES, GivenLoss, Loss, Rooted, covariance, in_model
 from asker.scipy_compat.starts import flattened
 from asker.scipy_compat.termination import Stopping, optimality
-from asker.scipy_compat.vector_problem import VALUE, Functions, dense_problem
+from asker.scipy_compat.trust_region import TrustRegion
 from asker.solver.loop import OnIteration
 from asker.solver.result import Result, Status
 from asker.strategies.strategy import Strategy
-from asker.strategies.triggs import Triggs
 from asker.tracing.array_namespace import real_numbers
 
 Floats = NDArray[np.float64]
@@ -91,9 +91,11 @@ def least_squares(
     method, tr_solver, tr_options, workers
         Checked, but without effect: the only method is Levenberg-Marquardt.
     ftol, xtol, gtol
-        Tolerances as in SciPy: relative decrease of the cost, relative length of the step, and gradient.
+        Tolerances as in SciPy's method lm: relative decrease of the cost, relative length of the step, and cosine of
+        the angle between the residuals and the columns of the Jacobian.
     x_scale
-        Scale of each unknown; by default, or with "jac", from the derivatives at x0.
+        Scale of each unknown, which is kept; by default, or with "jac", the scales follow from the derivatives and are
+        adapted in each iteration.
     loss
         "linear", "huber", "soft_l1", "cauchy", "arctan", or a function ρ as in SciPy, whose minimum is that of SciPy.
         A kernel such as `asker.Tukey()` is minimised as by `asker.solve`.  With None the noise scale is estimated, with
@@ -105,7 +107,8 @@ def least_squares(
     jac_sparsity
         Sparsity pattern of the derivatives; finite differences vary unknowns without a common row together.
     max_nfev
-        Maximum number of calls of `fun`, without those for finite differences.
+        Maximum number of calls of `fun`, without those for finite differences; by default 100 for each unknown, and at
+        least 1000.
     verbose
         1 to print the outcome, 2 to print each iteration as well.
     callback
@@ -139,7 +142,7 @@ def least_squares(
     problem = _problem(functions, chosen, x_scale, weight, lower, upper)
     limits = _limits(descends, max_nfev, len(x0), tolerances[0])
     asked = limits | options | {"on_iteration": _both(stopping, options.get("on_iteration")), "verbose": verbose == 2}
-    result = solve(problem, Triggs() if descends else strategy, **asked)
+    result = solve(problem, _trust_region(functions, chosen, x_scale) if descends else strategy, **asked)
     outcome = _outcome(functions, result, chosen, lower, upper, stopping.status)
     outcome.x = value_of(outcome.x)
     if verbose:
@@ -157,11 +160,18 @@ def _problem(
     return dense_problem(rooted, kernel, weight=weight, lower=lower, upper=upper, unit=unit)
 
 
+def _trust_region(functions: Functions, loss: Any, x_scale: Any) -> TrustRegion:
+    """Return the method for SciPy's losses."""
+    if x_scale is None or isinstance(x_scale, str):
+        return TrustRegion(functions, loss)
+    return TrustRegion(functions, loss, tuple(np.broadcast_to(x_scale, functions.start.shape).astype(float).tolist()))
+
+
 def _limits(descends: bool, max_nfev: int | None, n_unknowns: int, ftol: float) -> dict[str, Any]:
-    """Return the limits for `solve`; a descent has SciPy's default number of calls, and `Stopping` has its criteria."""
+    """Return the limits for `solve`; `Stopping` has the criteria of a descent."""
     limits: dict[str, Any] = {"tol": 0 if descends else ftol}
     if descends or max_nfev is not None:
-        limits["max_iterations"] = (100 * (n_unknowns + 1) if max_nfev is None else max_nfev) - 1
+        limits["max_iterations"] = (max(1000, 100 * (n_unknowns + 1)) if max_nfev is None else max_nfev) - 1
     return limits
 
 

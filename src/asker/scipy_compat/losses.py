@@ -16,6 +16,8 @@ from asker.kernels.kernels import Cauchy, Huber, PseudoHuber, Quadratic
 from asker.tracing.array_namespace import namespace, shaped
 
 Floats = NDArray[np.float64]
+MIN_RADIAL_CURVATURE = 0.3
+"""Smallest radial curvature of a residual in the model of a descent, relative to the tangential curvature ω."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,17 @@ def in_model(loss: Loss, f: Floats, J: Floats) -> tuple[Floats, Floats]:
     w = loss.omega(u)
     curvature = np.sqrt(np.maximum(w + 2 * u * loss.domega(u), np.finfo(float).eps))
     return f * w / curvature, J * curvature[:, None]
+
+
+def descent_model(loss: Loss, f: Floats, J: Floats) -> tuple[Floats, Floats]:
+    """Return f and J of a model whose gradient Jᵀf is that of the loss and whose curvature is bounded below.
+
+    The radial curvature ω + 2u dω/du of a residual is at least 0.3 ω, as in `asker.Triggs`.
+    """
+    u = f * f
+    w = loss.omega(u)
+    c = np.sqrt(np.maximum(w + 2 * u * loss.domega(u), MIN_RADIAL_CURVATURE * w))
+    return np.divide(f * w, c, out=np.zeros_like(f), where=c > 0), J * c[:, None]
 
 
 def covariance(loss: Loss, f: Floats, J: Floats, weight: Floats) -> Floats:

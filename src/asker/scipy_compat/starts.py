@@ -58,6 +58,19 @@ class OfNested:
         return self.function(self.layout.value(x), *args, **kwargs)
 
 
+class NestedCurve(Nested):
+    """Curve of numbers that calls a user's curve with one nested parameter."""
+
+    def __init__(self, curve: Callable[..., Any], p0: Any):
+        super().__init__("p0", p0)
+        self.curve = curve
+
+    def __call__(self, x: Any, *p: Any) -> Any:
+        from asker.tracing.array_namespace import namespace
+
+        return self.curve(x, self.value(namespace(p[0]).stack(p)))
+
+
 def flattened(
     fun: Any, x0: Any, jac: Any, bounds: Any
 ) -> tuple[Callable[[Any], Any], Any, Any, Floats, Floats, Floats]:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asker.scipy_compat.losses import Loss, in_model
-from asker.scipy_compat.vector_problem import Functions
+from asker.problem.vector_problem import Functions
+from asker.scipy_compat.losses import Loss, descent_model
 from asker.solver.iteration import CurrentIteration
-from asker.strategies.strategy import SMALLEST_DAMPING
 
 Floats = NDArray[np.float64]
-MIN_GAIN_RATIO = 0.25
-"""Minimum ratio of the actual to the predicted decrease of a step that may indicate convergence."""
+EPS = float(np.finfo(float).eps)
+MAX_GAIN_RATIO = 2.0
+"""Maximum ratio of the actual to the predicted decrease of a step that may indicate convergence."""
 
 
 def optimality(g: Floats, x: Floats, lower: Floats, upper: Floats) -> float:
@@ -23,14 +23,23 @@ def optimality(g: Floats, x: Floats, lower: Floats, upper: Floats) -> float:
     return float(np.max(np.abs(np.where(is_bounded, 0.0, g)), initial=0.0))
 
 
+def cosine(f: Floats, J: Floats, x: Floats, lower: Floats, upper: Floats) -> float:
+    """Return the largest cosine of the angle between f and a column of J, without those of active bounds."""
+    g = J.T @ f
+    is_bounded = ((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0))
+    lengths = np.linalg.norm(J, axis=0) * np.linalg.norm(f)
+    cosines = np.abs(np.divide(g, lengths, out=np.zeros_like(g), where=lengths > 0))
+    return float(np.max(np.where(is_bounded, 0.0, cosines), initial=0.0))
+
+
 class Stopping:
-    """Callback of the solve loop that applies SciPy's criteria; `status` is SciPy's number of the reason.
+    """Callback of the solve loop that applies the criteria of MINPACK; `status` is SciPy's number of the reason.
 
-    gtol   the gradient is below gtol
-    ftol   two consecutive accepted steps have a relative decrease below ftol, which agrees with the model
-    xtol   the relative length of a step, accepted or not, is below xtol
+    gtol   the cosine of the angle between f and each column of J is below gtol, as in SciPy's method lm
+    ftol   the actual and the predicted relative decrease of the cost in a step are below ftol
+    xtol   the radius of the trust region, relative to ‖Dx‖, is below xtol
 
-    The last two are ignored while the damping decreases from step to step, since longer steps may follow.
+    No criterion depends on the units of the residuals and unknowns.
     """
 
     def __init__(
@@ -47,46 +56,31 @@ class Stopping:
         self.ftol, self.xtol, self.gtol = tolerances
         self.callback = callback
         self.status: int | None = None
-        self.n_calls = 0
-        self.was_little = self.was_accepted = False
-        self.damping = 0.0
+        self.cost = np.inf
 
     def __call__(self, line: CurrentIteration) -> bool:
         if self.loss is not None:
             if line.iteration:
                 self.status = self._of_step(line)
-            if line.iteration == 0 or (line.accepted and self.status is None):
-                self._take(line)
+            if line.accepted and self.status is None and self._is_stationary(line):
+                self.status = 1
+            self.cost = line.cost
         if self.callback and line.iteration and self._asks_to_stop(line):
             self.status = -2
         return self.status is not None
 
-    def _take(self, line: CurrentIteration) -> None:
-        """Store the point of an iteration, from which the next step starts."""
+    def _is_stationary(self, line: CurrentIteration) -> bool:
         assert self.loss is not None
-        self.x, self.cost, self.n_calls = self.functions.last.copy(), line.cost, self.functions.n_calls
-        f, self.J = in_model(self.loss, self.functions(self.x), self.functions.derivatives(self.x))
-        self.g = self.J.T @ f
-        if optimality(self.g, self.x, *self.between) < self.gtol:
-            self.status = 1
+        x = line.values[0][0]
+        f, J = descent_model(self.loss, self.functions(x), self.functions.derivatives(x))
+        return cosine(f, J, x, *self.between) < self.gtol
 
     def _of_step(self, line: CurrentIteration) -> int | None:
-        if self.functions.n_calls == self.n_calls:  # there was no trial
-            return None
-        self.n_calls = self.functions.n_calls
-        step = self.functions.last - self.x
-        short = bool(np.linalg.norm(step) < self.xtol * (self.xtol + np.linalg.norm(self.x)))
-        has_settled = False
-        if line.accepted:
-            Js = self.J @ step
-            predicted = -(self.g @ step + 0.5 * Js @ Js)
-            gained = self.cost - line.cost
-            little = bool(gained < self.ftol * self.cost and gained > MIN_GAIN_RATIO * predicted)
-            has_settled, self.was_little = little and self.was_little, little
-            if self.was_accepted and self.damping > SMALLEST_DAMPING:
-                short = has_settled = False
-        self.was_accepted, self.damping = line.accepted, line.damping
-        return {(True, True): 4, (True, False): 2, (False, True): 3}.get((has_settled, short))
+        decrease, predicted = line.details["decrease"], line.details["predicted_decrease"]
+        negligible = max(self.ftol, EPS) * self.cost
+        is_little = abs(decrease) <= negligible and predicted <= negligible and decrease <= MAX_GAIN_RATIO * predicted
+        is_short = line.details["relative_radius"] <= max(self.xtol, EPS)
+        return {(True, True): 4, (True, False): 2, (False, True): 3}.get((is_little, is_short))
 
     def _asks_to_stop(self, line: CurrentIteration) -> bool:
         """Return True if the user's callback returns True or raises StopIteration.

@@ -15,7 +15,7 @@ from asker.geometry.manifolds import Euclidean
 from asker.kernels.kernels import Kernel, Quadratic
 from asker.problem.problem import Problem
 from asker.problem.variables import Variables
-from asker.search.data_checks import first_copies
+from asker.search.data_checks import Dependence, first_copies, is_degenerate
 from asker.search.settings import SearchSettings
 from asker.search.state import Background
 from asker.statistics.leverage import remaining_fractions
@@ -95,6 +95,18 @@ class SearchContext:
     def conditions(self) -> Conditions:
         """Conditions under which observations are possible."""
         return Conditions(self.engine)
+
+    @cached_property
+    def dependence(self) -> Dependence | None:
+        """Sensitivity of the residuals to the data, for problems with few unknowns in one process."""
+        if not self.has_few_unknowns or self.problem.portion is not None:
+            return None
+        return Dependence(self.engine, [self.problem.factors[k] for k in self.estimated], self.engine.rows(self.start))
+
+    def is_degenerate(self, point: Point) -> bool:
+        """Return whether the residuals depend far less on the data than at the start."""
+        of = self.dependence
+        return of is not None and is_degenerate(of.at_start, of.at(self.engine.rows(point)))
 
     def squares(self, point: Point) -> tuple[Floats, ...]:
         """Return w‖r‖² of the observations of this process, infinite for impossible and undefined ones."""

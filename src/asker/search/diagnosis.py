@@ -11,13 +11,12 @@ from asker.engines.linearised import linear_model
 from asker.problem.problem import Problem
 from asker.problem.variables import Variables
 from asker.search.context import SearchContext
-from asker.search.data_checks import Dependence, is_degenerate
 from asker.search.refinement import gain_on_agreed, inlier_masks, is_exact_minority
 from asker.search.state import Candidate
 from asker.solver.doubts import Doubt
 from asker.statistics.inliers import Classified
 from asker.statistics.noise import FEW, Noise, rounding_variance
-from asker.statistics.scale_mixture import log_likelihoods
+from asker.statistics.scale_mixture import Outliers, log_likelihoods
 from asker.uncertainty.observability import n_undetermined
 
 Mask = NDArray[np.bool_]
@@ -60,12 +59,15 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
     """Return the solutions that the data do not exclude, the best first.
 
     They have redundant inliers, and are within `alternative_nats` of the best, or a majority whose fit of the agreed
-    observations is better by more than that; and they lie outside the confidence region of the best and of better
-    alternatives.
+    observations is better by more than that; they lie outside the confidence region of the best and of better
+    alternatives; and outliers are part of them only if they explain more than noise alone would, whose evidence is 0.
     """
     nats, found = context.settings.alternative_nats, [best]
     for other in sorted(others, key=lambda c: -c.evidence):
-        if not _is_redundant(context, other) or is_exact_minority(context, other):
+        explains = other.hypothesis is Outliers.NONE or other.mixture_evidence > 0
+        if not explains or not _is_redundant(context, other):
+            continue
+        if is_exact_minority(context, other) or context.is_degenerate(other.point):
             continue
         if not differs(context, found, other):
             continue
@@ -107,7 +109,6 @@ def doubts_of(
     classified: Classified,
     noises: Sequence[Noise],
     n_alternatives: int,
-    dependence: Dependence | None,
 ) -> tuple[Doubt, ...]:
     """Return the reasons not to rely on the best candidate.
 
@@ -120,7 +121,7 @@ def doubts_of(
         many = f"{n_alternatives} other solutions explain" if n_alternatives > 1 else "another solution explains"
         text = f"{many} the data nearly as well: see `result.alternatives`"
         doubts.append(Doubt(text, Doubt.AMBIGUOUS, n_alternatives=n_alternatives))
-    if dependence is not None and is_degenerate(dependence.at_start, dependence.at(context.engine.rows(best.point))):
+    if context.is_degenerate(best.point):
         text = (
             "the solution may be degenerate: its residuals depend ten times less on the data than at the initial "
             "guess, and may be small because unknowns diverged; bound the unknowns, or give a kernel"

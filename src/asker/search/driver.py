@@ -15,7 +15,6 @@ from asker.kernels.kernels import Cauchy, Kernel
 from asker.problem.by_group import Groups
 from asker.problem.problem import Problem
 from asker.search.context import SearchContext
-from asker.search.data_checks import Dependence
 from asker.search.diagnosis import alternatives_of, doubts_of
 from asker.search.generators import GENERATORS, SMALLEST_WIDTH, Generator, mixture_kernels
 from asker.search.refinement import MixtureDescent, evaluated, inlier_masks
@@ -128,7 +127,6 @@ class SearchRun:
         self.engine = engine
         state = self._resumed(engine, start)
         context = self.context = SearchContext(engine, start, self.method.settings, self.descend, self.goes_on)
-        dependence = self._dependence(context)
         try:
             candidates, state = search(context, self.method.generators, state, self._save)
         except KeyboardInterrupt:
@@ -143,7 +141,7 @@ class SearchRun:
         initial_cost = cost(final, final.evaluate(engine.rows(start)))
         others = alternatives_of(context, best, candidates[1:])
         found = [_alternative(context, best, other) for other in others]
-        doubts = doubts_of(context, best, _classified_here(result), noises, len(found), dependence)
+        doubts = doubts_of(context, best, _classified_here(result), noises, len(found))
         return replace(
             result,
             initial_cost=initial_cost,
@@ -169,13 +167,6 @@ class SearchRun:
         self._note(begun.run(engine, IRLS(), start, 0, self.tol, None))
         self.saved = SearchSnapshot(SearchState(), list(self.history), self.earlier)
         return self.saved.state
-
-    def _dependence(self, context: SearchContext) -> Dependence | None:
-        """Return the sensitivity of the residuals to the data, for problems with few unknowns in one process."""
-        if not context.has_few_unknowns or context.problem.portion is not None:
-            return None
-        factors = [context.problem.factors[k] for k in context.estimated]
-        return Dependence(context.engine, factors, context.engine.rows(context.start))
 
     def _save(self, state: SearchState) -> None:
         """Store a state in memory, and in the checkpoint if there is one; not what a limit has cut short."""
@@ -284,7 +275,7 @@ def _final_kernels(context: SearchContext, best: Candidate, balance: Balance) ->
     kernels = []
     for k, kernel in enumerate(mixture_kernels(context, best)):
         model, m = best.models[k], balance.multipliers[k]
-        if model is None:
+        if model is None or not context.problem.n_observations[k]:
             kernels.append(kernel)
             continue
         least = EXACT_RATIO * sqrt(context.reference_variance[k])

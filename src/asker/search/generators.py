@@ -17,8 +17,9 @@ from asker.search.context import Floats, SearchContext
 from asker.search.minimal_subsets import Score, Subsets, a_contrario_score, trimmed_score
 from asker.search.refinement import inlier_masks
 from asker.search.state import Background, Candidate, SearchState
+from asker.statistics.inliers import inlier_radius
 from asker.statistics.noise import EXACT_RATIO
-from asker.statistics.scale_mixture import TINY, Outliers
+from asker.statistics.scale_mixture import LOGIT_RANGE, TINY, Outliers
 from asker.strategies.asker import ASKER
 from asker.strategies.composite.block_moves import Moves
 from asker.strategies.irls import IRLS
@@ -27,7 +28,8 @@ from asker.strategies.weighted import Weighted
 MIXED = (Outliers.SPARSE, Outliers.CLUTTER)
 """Hypotheses of a start that may have outliers."""
 MAX_ODDS = 14.0
-"""Largest log density of inliers over outliers in the kernel of moves, an integer, since each one is compiled."""
+"""Largest log density of inliers over outliers in the kernel of moves, an integer, since each one is compiled.
+Residuals of many numbers need more: a kernel reaches √2 times as far as the largest inlier."""
 SMALLEST_WIDTH = 1e-140
 """Width of a kernel if all residuals are 0."""
 SMOOTHING = 0.03
@@ -302,13 +304,16 @@ def mixture_kernels(context: SearchContext, candidate: Candidate) -> list[Kernel
     """Return the mixture of each group as a kernel of ‖r‖, with a common background."""
     kernels: list[Kernel] = []
     for k, (model, fixed) in enumerate(zip(candidate.models, context.fixed_kernels, strict=True)):
-        if model is None:
+        if model is None or not context.problem.n_observations[k]:
             kernels.append(fixed or Quadratic())
             continue
         density = context.sums.median(np.exp(context.log_background[k]))
         density = density if density > TINY else TINY  # NaN of a group without observations
         ratio = min(max(model.inlier_ratio, 1e-6), 1 - 1e-6)
-        odds = log(ratio / (1 - ratio)) - context.p[k] * (0.5 * log(2 * np.pi * model.variance) + log(density))
-        c = min(max(round(odds), 1.0), MAX_ODDS)
+        odds = log(ratio / (1 - ratio)) - context.p[k] * (
+            0.5 * log(2 * np.pi * model.variance) + log(max(density, TINY))
+        )
+        most = min(max(MAX_ODDS, round(inlier_radius(context.p[k], 1.0) ** 2)), LOGIT_RANGE)
+        c = min(max(round(odds), 1.0), most)
         kernels.append(Mixture(sqrt(2 * c * max(model.variance, TINY)), float(c)))
     return kernels

@@ -128,16 +128,20 @@ def _is_known(context: SearchContext, state: SearchState, candidate: Candidate) 
 def ranked(context: SearchContext, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates, the best first.
 
-    The largest evidence wins, but a minority that fits exactly comes last.  Among solutions that the data do not
-    exclude, one of a majority is preferred if the observations that both accept prefer it: a breakdown point of a half,
-    as in robust regression.  The difference must exceed what d fitted unknowns gain by chance, d/2.
+    The largest evidence wins, but minorities that fit exactly and degenerate solutions come last.  Among solutions that
+    the data do not exclude, one of a majority is preferred if the observations that both accept prefer it: a breakdown
+    point of a half, as in robust regression.  The difference must exceed what d fitted unknowns gain by chance, d/2.
     """
     nats = context.settings.alternative_nats
-    order = sorted(candidates, key=lambda c: (not _is_decisive(context, c), is_exact_minority(context, c), -c.evidence))
+
+    def is_misleading(c: Candidate) -> tuple[bool, bool]:
+        return context.is_degenerate(c.point), is_exact_minority(context, c)
+
+    order = sorted(candidates, key=lambda c: (not _is_decisive(context, c), *is_misleading(c), -c.evidence))
     best = order[0]
     for other in order[1:]:
         is_possible = other.evidence > best.evidence - nats and other.inlier_ratio > 0.5
-        is_possible &= not is_exact_minority(context, other)
+        is_possible &= not any(is_misleading(other))
         if is_possible and gain_on_agreed(context, best, other) > nats + context.n_unknowns / 2:
             return [other, *(c for c in order if c is not other)]
     return order

@@ -13,6 +13,7 @@ from asker.problem.by_group import Groups, count
 from asker.problem.problem import Problem
 from asker.problem.variables import ProblemError, Variables
 from asker.solver.doubts import Alternative, Doubt
+from asker.solver.result_summary import summary
 from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
 from asker.solver.status import Analysis, Iteration, Status
@@ -98,8 +99,9 @@ class Result:
 
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Reasons not to rely on the result: one sentence each, with its `kind` and its `numbers`."""
-        return self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
+        """Reasons not to rely on the result, one sentence each, with their kinds."""
+        found = self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
+        return tuple(doubt if isinstance(doubt, Doubt) else Doubt(doubt) for doubt in found)
 
     @cached_property
     def noise(self) -> Groups[Noise]:
@@ -337,6 +339,21 @@ class Result:
     def inlier_ratio(self) -> float:
         """Ratio of inliers among the observations of positive weight, over all factor groups."""
         return sum(self.classified.n_inliers) / max(sum(self.classified.n_informative), 1)
+
+    def summary(self, level: float = 0.95) -> str:
+        """Return a report: estimates with standard errors and intervals, and the outliers of each factor group.
+
+        Parameters
+        ----------
+        level
+            Level of the intervals.
+
+        Returns
+        -------
+        str
+            Text of at most 80 columns.
+        """
+        return summary(self, level)
 
     def save(self, path: FilePath) -> None:
         """Write everything except the problem to an `.npz` file, atomically."""

@@ -33,22 +33,38 @@ def differences(
     lower, upper
         Bounds of x, within which the function is evaluated.
     relative_step
-        Step relative to |x|; by default it follows from the machine precision.
+        Step relative to |x|; by default it follows from the machine precision.  A default step that hardly changes the
+        values, of an unknown near 0, is lengthened.
     pattern
         Sparsity pattern of the derivatives, (n, d); unknowns without a common row are varied together.
     """
     h = _steps(x, f, POWERS[method], relative_step)
-    if method == "2-point" and pattern is None and len(x):
-        moved = x + np.diag(_within(h, lower - x, upper - x))
-        J = np.empty((*f.shape, len(x)))
-        for k, to in enumerate(moved):
-            J[..., k] = fun(to) - f
-        return J / (moved.diagonal() - x)
+    groups = [np.array([k]) for k in range(len(x))] if pattern is None else _apart(pattern)
+    J = _columns(fun, x, f, h, method, lower, upper, groups, np.zeros((*f.shape, len(x))))
+    if relative_step is None and method != "cs":
+        J = J if pattern is None else np.where(pattern, J, 0.0)
+        longer = _lengthened(f, J, h, POWERS[method])
+        again = [group for group in groups if (longer != h)[group].any()]
+        J = _columns(fun, x, f, longer, method, lower, upper, again, J)
+    return J if pattern is None else np.where(pattern, J, 0.0)
+
+
+def _columns(
+    fun: Function,
+    x: Floats,
+    f: NDArray,
+    h: Floats,
+    method: str,
+    lower: Floats | float,
+    upper: Floats | float,
+    groups: list[NDArray[np.intp]],
+    J: Floats,
+) -> Floats:
+    """Return J with the columns of these groups of unknowns replaced by the differences for steps h."""
     lower, upper = np.broadcast_to(lower, x.shape), np.broadcast_to(upper, x.shape)
     is_central = (method == "3-point") & (np.minimum(x - lower, upper - x) >= np.abs(h))
     far = _within(2 * h if method == "3-point" else h, lower - x, upper - x)
-    J = np.zeros((*f.shape, len(x)))
-    for group in [np.array([k]) for k in range(len(x))] if pattern is None else _apart(pattern):
+    for group in groups:
         if method == "cs":
             change = fun(_moved(x, group, 1j * h)).imag[..., None] / h[group]
         elif method == "2-point":
@@ -60,7 +76,7 @@ def differences(
             a, b = fun(one)[..., None], fun(two)[..., None]
             aside = (4 * a - b - 3 * f[..., None]) / (two - x)[group]
             change = np.where(is_central[group], (b - a) / (two - one)[group], aside)
-        J[..., group] = change if pattern is None else np.where(pattern[:, group], change, 0.0)
+        J[..., group] = change
     return J
 
 
@@ -90,11 +106,24 @@ def _steps(x: Floats, f: NDArray, power: float, relative: Floats | float | None)
     """Return steps away from 0 whose length follows from the precision of the function values."""
     rounding = np.finfo(f.dtype if f.dtype.kind == "f" else float).eps
     sign = np.where(x < 0, -1.0, 1.0)
-    usual = rounding**power * sign * np.maximum(1.0, np.abs(x))
+    usual = rounding**power * sign * np.where(x == 0, 1.0, np.abs(x))
     if relative is None:
         return usual
     asked = relative * sign * np.abs(x)
     return np.where(x + asked == x, usual, asked)
+
+
+def _lengthened(f: NDArray, J: Floats, h: Floats, power: float) -> Floats:
+    """Return the steps, of which those that hardly change the values are lengthened.
+
+    A step relative to |x| is too short if x is small compared with the change of x that matters.
+    """
+    longest = np.finfo(f.dtype if f.dtype.kind == "f" else float).eps ** power
+    size = float(np.linalg.norm(f))
+    change = np.abs(h) * np.linalg.norm(np.reshape(J, (-1, len(h))), axis=0)
+    is_weak = (np.abs(h) < longest) & (change < longest * size)
+    longer = np.abs(h) * longest * size / np.maximum(np.maximum(change, np.abs(h) * size), np.finfo(float).tiny)
+    return np.where(is_weak, np.sign(h) * longer, h)
 
 
 def _moved(x: Floats, group: NDArray[np.intp], h: NDArray) -> NDArray:

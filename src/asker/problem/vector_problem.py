@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from asker.io.interrupts import interruptible
 from asker.kernels.kernel import Kernel
+from asker.problem.finite_differences import POWERS, differences
 from asker.problem.problem import Factors, Problem, ProblemError, Variables
-from asker.scipy_compat.finite_differences import POWERS, differences
 from asker.tracing.affine import is_affine
 from asker.tracing.array_namespace import float64, numbers, shaped
 

@@ -1,0 +1,1 @@
+"""Curve fits of tables: expressions, files, starting values, and the page of the command `asker fit`."""
