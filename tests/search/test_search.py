@@ -166,7 +166,7 @@ def two_circles(n_other):
     """Return the problem of two circles, one of 60 points and one of others, with the same errors."""
     points = circle_problem(0.1, 0.0, 1, n=60).factors[0].data[0]
     circle = asker.Variables(np.array([[40.0, 20.0, 8.0]]), name="circle")
-    both = np.concatenate([points, points[:n_other] + [25.0, 0.0]])
+    both = np.concatenate([points, points[:n_other] + np.array([25.0, 0.0])])
     return asker.Problem(asker.Factors(off_circle, circle[np.zeros(len(both), int)], data=both))
 
 

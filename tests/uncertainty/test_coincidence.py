@@ -6,8 +6,8 @@ from scipy.stats import chi
 
 import asker
 from asker.kernels.kernels import SmoothTruncated
-from asker.uncertainty.coincidence import Seen, chances
 from asker.statistics.inliers import inlier_radius
+from asker.uncertainty.coincidence import Seen, chances
 from asker.uncertainty.information import _truncation_correction
 
 N, M, SIGMA, FAR = 6000, 3, 0.1, 20.0

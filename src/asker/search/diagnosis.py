@@ -57,7 +57,7 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
         explains = other.hypothesis is Outliers.NONE or other.mixture_evidence > 0
         if not explains or is_exact_minority(context, other) or context.is_degenerate(other.point):
             continue
-        if not _differs(context, found, other):
+        if not differs(context, found, other):
             continue
         is_close = other.evidence > best.evidence - nats
         is_majority = other.inlier_ratio > 0.5
@@ -66,7 +66,7 @@ def alternatives_of(context: SearchContext, best: Candidate, others: Sequence[Ca
     return found[1:]
 
 
-def _differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:
+def differs(context: SearchContext, known: Sequence[Candidate], other: Candidate) -> bool:
     """Return whether a solution lies outside the confidence regions of known ones: Σ w u under their weights w."""
     from scipy.special import chdtri
 

@@ -10,7 +10,7 @@ from itertools import count
 
 from asker.engines.interface import Point
 from asker.search.context import SearchContext
-from asker.search.diagnosis import has_lost_a_variable
+from asker.search.diagnosis import differs, has_lost_a_variable
 from asker.search.generators import BlockMoves, Generator, least_squares
 from asker.search.independent_variables import marginalised, with_sample_evidence
 from asker.search.refinement import evaluated, gain_on_agreed, is_exact_minority, moved, refined
@@ -47,8 +47,8 @@ def search(
                     state = _with_start(context, state, start, generator.name, hypothesis, point, save)
         state = replace(state, finished=(*state.finished, generator.name))
     if not state.candidates:  # a limit was reached before the first was refined
-        first = evaluated(context, "start", Outliers.NONE, context.start)
-        state = state.with_candidate("start", first, 0.0)
+        each = [evaluated(context, "start", h, context.first) for h in (Outliers.NONE, Outliers.CLUTTER)]
+        state = state.with_candidate("start", max(each, key=lambda c: c.evidence), is_new=True)
     best, *others = ranked(context, state.candidates)
     return [polished(context, best), *others], state
 
@@ -103,7 +103,7 @@ def _with_start(
     candidate = replace(candidate, mixture_evidence=candidate.evidence)
     if not _is_decisive(context, candidate):
         candidate = with_sample_evidence(context, candidate)
-    state = state.with_candidate(start, candidate, 10 * context.settings.gain_nats)
+    state = state.with_candidate(start, candidate, _is_new(context, state, candidate))
     least = tuple(context.least_variance)
     if state.background is not None and least != (state.background.least_variance or least):
         again = (evaluated(context, c.name, c.hypothesis, c.point, None, c.leverage) for c in state.candidates)
@@ -112,6 +112,13 @@ def _with_start(
         state = replace(state, background=replace(state.background, least_variance=least))
     save(state)
     return state
+
+
+def _is_new(context: SearchContext, state: SearchState, candidate: Candidate) -> bool:
+    """Return whether no known candidate has the same hypothesis, the same evidence and the same observations."""
+    nats = 10 * context.settings.gain_nats
+    same = (c for c in state.candidates if c.hypothesis is candidate.hypothesis)
+    return not any(abs(c.evidence - candidate.evidence) < nats and not differs(context, [c], candidate) for c in same)
 
 
 def ranked(context: SearchContext, candidates: Sequence[Candidate]) -> list[Candidate]:

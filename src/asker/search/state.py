@@ -84,12 +84,8 @@ class SearchState:
         names = self.finished if self.under_way is None else (*self.finished, self.under_way[0])
         return any(name.startswith(f"{start}, ") for name in names)
 
-    def with_candidate(self, start: str, candidate: Candidate, nats: float) -> "SearchState":
-        """Return the state after the refinement of a start; evidence within `nats` means the same solution."""
-        is_new = all(
-            abs(candidate.evidence - other.evidence) >= nats or candidate.hypothesis is not other.hypothesis
-            for other in self.candidates
-        )
+    def with_candidate(self, start: str, candidate: Candidate, is_new: bool) -> "SearchState":
+        """Return the state after the refinement of a start, with the candidate if it is new."""
         candidates = (*self.candidates, candidate) if is_new else self.candidates
         return replace(self, candidates=candidates, finished=(*self.finished, start), under_way=None)
 
