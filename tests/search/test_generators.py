@@ -115,7 +115,7 @@ def test_an_alternative_names_its_generator():
     result = asker.solve(asker.Problem(both), method)
     (alternative,) = result.alternatives
     assert alternative.source == ("one" if result.x[0] > 40 else "other")
-    assert abs(alternative.evidence_difference) < 0.1
+    assert abs(alternative.evidence_difference) < asker.SearchSettings().alternative_nats
     assert repr(alternative).endswith(f"observations decide, {alternative.source})")
 
 
