@@ -2,14 +2,13 @@
 
 import numpy as np
 import pytest
-from asker.statistics.diagnostics import Support
-from asker.statistics.scale import estimate
 
 import asker
-from asker.problem.problem import Portion
 from asker.problem.reductions import ALONE, Sums
 from asker.statistics.inliers import classify
-from asker.uncertainty.coincidence import Seen, chances
+from asker.statistics.leverage import remaining_fractions
+from asker.statistics.noise import estimate
+from asker.statistics.scale_mixture import Residuals, ScaleMixture, background, evidence, fit, posterior
 from simulated_processes import Together
 
 
@@ -52,29 +51,26 @@ def test_the_noise_and_its_inliers_are_those_of_one_process():
     def statistics(points, added=None):
         factors, places, u = scene(points)
         sums = Sums(places, added) if added else ALONE
-        noises = estimate([factors], u, [25.0], sums)
-        numbers = np.flatnonzero(np.isin(np.tile(np.arange(40), 12), points))
-        problem = asker.Problem(factors, portion=Portion(places, points, 40, (numbers,), (480,)))
-        support = Support(problem, u, noises, [None], sums)
+        noises = estimate([factors], u, sums)
         classified = classify([factors], u, noises, None, sums)
-        n = classified.n_inliers[0]
-        doubts = support.doubts(2 * n - 2, lambda: 7, [], classified)
-        flags = support.is_blurred, support.differs(support), support.has_lost_a_variable(), doubts
-        of_cameras, of_places = chances(problem, [Seen(u[0], support.inliers[0], noises[0].sigma, 1.0)], sums).values()
-        return noises[0], (of_cameras, of_places), flags, n
+        h = np.full(len(u[0]), 0.3)
+        of = Residuals(u[0], 2 - h, background(u[0], h, 2, (np.inf, 4.0), sums), sums=sums)
+        mixture = fit(of, ScaleMixture(0.02, 0.7), 1e-8, 300)
+        (kept,) = remaining_fractions([factors], [posterior(mixture, of)], sums)
+        number = np.tile(np.arange(40), 12)[np.isin(np.tile(np.arange(40), 12), points)]
+        of_mixture = mixture.variance, mixture.inlier_ratio, evidence(mixture, of, 5.0), of.n
+        return noises[0], of_mixture, classified.n_inliers[0], {k: kept[number == k] for k in points}
 
     whole = statistics(np.arange(40))
-    assert whole[2][2]
-    assert whole[1][1][30] > 0.5 > whole[1][1][0]
-    assert whole[2][3][0].endswith("leave 9 degrees of freedom; add observations")
-    assert whole[2][3][1] == "1 of 40 places have no redundant inlier: their inliers cannot be cross-checked"
     assert whole[0].sigma == pytest.approx(0.1, rel=0.25)
+    assert whole[1][3] == 480
     partition = [np.arange(3), np.arange(3, 25), np.arange(25, 40)]
     each = Together(3).run(lambda k, of_all: statistics(partition[k], added_by(of_all)))
-    np.testing.assert_allclose(np.concatenate([chance[1] for _, chance, _, _ in each]), whole[1][1], rtol=1e-9)
-    for noise, chance, flags, n in each:
-        np.testing.assert_allclose(chance[0], whole[1][0], rtol=1e-9)
+    for noise, of_mixture, n, kept in each:
         assert noise.sigma == pytest.approx(whole[0].sigma, rel=1e-9)
         assert noise.n_spare == pytest.approx(whole[0].n_spare, rel=1e-9)
-        assert noise.inlier_ratio == pytest.approx(whole[0].inlier_ratio, rel=1e-9)
-        assert (flags, n) == whole[2:]
+        assert of_mixture == pytest.approx(whole[1], rel=1e-9)
+        assert n == whole[2]
+        for k, fractions in kept.items():
+            np.testing.assert_allclose(fractions, whole[3][k], rtol=1e-9)
+    assert sum(len(kept) for *_, kept in each) == 40

@@ -47,8 +47,8 @@ def search(
                     state = _with_start(context, state, start, generator.name, hypothesis, point, save)
         state = replace(state, finished=(*state.finished, generator.name))
     if not state.candidates:  # a limit was reached before the first was refined
-        first = evaluated(context, "start", Outliers.NONE, context.start)
-        state = state.with_candidate("start", first)
+        each = [evaluated(context, "start", h, context.first) for h in (Outliers.NONE, Outliers.CLUTTER)]
+        state = state.with_candidate("start", max(each, key=lambda c: c.evidence), is_new=True)
     best, *others = ranked(context, state.candidates)
     return [polished(context, best), *others], state
 
@@ -103,7 +103,7 @@ def _with_start(
     candidate = replace(candidate, mixture_evidence=candidate.evidence)
     if not _is_decisive(context, candidate):
         candidate = with_sample_evidence(context, candidate)
-    state = state.with_candidate(start, candidate, not _is_known(context, state, candidate))
+    state = state.with_candidate(start, candidate, _is_new(context, state, candidate))
     least = tuple(context.least_variance)
     if state.background is not None and least != (state.background.least_variance or least):
         again = (evaluated(context, c.name, c.hypothesis, c.point, None, c.leverage) for c in state.candidates)
@@ -114,15 +114,11 @@ def _with_start(
     return state
 
 
-def _is_known(context: SearchContext, state: SearchState, candidate: Candidate) -> bool:
-    """Return whether the state has a candidate within whose confidence region this one is, of the same evidence."""
+def _is_new(context: SearchContext, state: SearchState, candidate: Candidate) -> bool:
+    """Return whether no known candidate has the same hypothesis, the same evidence and the same observations."""
     nats = min(10 * context.gain_nats, context.settings.alternative_nats)
-    return any(
-        abs(candidate.evidence - other.evidence) < nats
-        and candidate.hypothesis is other.hypothesis
-        and not differs(context, [other], candidate)
-        for other in state.candidates
-    )
+    same = (c for c in state.candidates if c.hypothesis is candidate.hypothesis)
+    return not any(abs(c.evidence - candidate.evidence) < nats and not differs(context, [c], candidate) for c in same)
 
 
 def ranked(context: SearchContext, candidates: Sequence[Candidate]) -> list[Candidate]:

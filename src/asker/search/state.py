@@ -84,8 +84,8 @@ class SearchState:
         names = self.finished if self.under_way is None else (*self.finished, self.under_way[0])
         return any(name.startswith(f"{start}, ") for name in names)
 
-    def with_candidate(self, start: str, candidate: Candidate, is_new: bool = True) -> "SearchState":
-        """Return the state after the refinement of a start; a candidate that is not new is omitted."""
+    def with_candidate(self, start: str, candidate: Candidate, is_new: bool) -> "SearchState":
+        """Return the state after the refinement of a start, with the candidate if it is new."""
         candidates = (*self.candidates, candidate) if is_new else self.candidates
         return replace(self, candidates=candidates, finished=(*self.finished, start), under_way=None)
 

@@ -1,18 +1,16 @@
-"""Moves, minimal subsets, and the batched trials that both use."""
+"""Moves, and the batched trials that minimal subsets use, too."""
 
 from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from asker.search.evidence import mean_squares
 
 import asker
 from asker.applications import bundle
 from asker.engines.cpu.engine import CpuEngine
 from asker.engines.xla.engine import XlaEngine
 from asker.kernels.kernels import Cauchy, Quadratic
-from asker.search.minimal_subsets import Subsets, gains_of
 from asker.strategies.composite.batched_subproblems import Pairs, Trials, drawn, lowest, subsets_of
 from asker.strategies.composite.block_moves import Moves, colours
 from asker.strategies.strategy import cost
@@ -87,23 +85,6 @@ def test_each_trial_is_a_problem_of_its_own(engine):
     found, costs = trials.fitted(copies, pairs, [Quadratic(1.0)], 20)
     np.testing.assert_allclose(found[circle], np.tile([30.0, 20.0, 10.0], (3, 1)), atol=1e-5)
     assert costs == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.parametrize("outliers", [0.2, 0.4])
-def test_a_circle_from_far_is_found_in_subsets(outliers):
-    made = CpuEngine(circle_problem(0.1, outliers, 2, start=(0.0, 0.0, 1.0)), "auto", True, True)
-    start = made.start()
-    (rows,) = Subsets(made, start, [False]).best(1, mean_squares(made, start), 0.0)
-    np.testing.assert_allclose(rows[0], [[30, 20, 10]], atol=0.2)
-
-
-def test_the_gain_counts_what_agrees():
-    u = np.concatenate([np.full(40, 0.01), np.full(60, 100.0)])[None]
-    gain, count = gains_of(u, 1, 3, 100.0)
-    assert count[0] == 40
-    assert gain[0] > 90
-    none, _ = gains_of(np.full((1, 100), 100.0), 1, 3, 100.0)
-    assert none[0] < 1
 
 
 def test_moves_bring_points_back():

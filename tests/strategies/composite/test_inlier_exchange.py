@@ -34,9 +34,9 @@ def drifted(loops, far=18.0):
 def test_rejected_observations_become_inliers(engine):
     problem = drifted(loops=4)
     caught = asker.solve(problem, asker.IRLS(), engine=engine)
-    assert caught.inliers["loops"].tolist() == [False] * 4 + [True]
+    assert caught.within_inflection["loops"].tolist() == [False] * 4 + [True]
     result = asker.solve(problem, asker.Exchanges(), engine=engine)
-    assert result.inliers["loops"].tolist() == [True] * 4 + [False]
+    assert result.within_inflection["loops"].tolist() == [True] * 4 + [False]
     assert result.cost < caught.cost
     assert result.status is asker.Status.CONVERGED
 
