@@ -11,7 +11,7 @@ from asker.engines.linearised import linear_model
 from asker.problem.problem import Problem
 from asker.problem.variables import Variables
 from asker.search.context import SearchContext
-from asker.search.refinement import gain_on_agreed, inlier_masks
+from asker.search.refinement import gain_on_agreed, inlier_masks, is_exact_minority
 from asker.search.state import Candidate
 from asker.solver.doubts import Doubt
 from asker.statistics.inliers import Classified
