@@ -194,6 +194,19 @@ def _within(block: Any, x: Any) -> Any:
     return np.clip(x, block.bounds["lower"], block.bounds["upper"]) if block.bounds else x
 
 
+def _at_bounds(problem: Any, result: Any) -> np.ndarray:
+    """Return the mask of the unknowns at a bound, whose intervals are NaN."""
+    masks = []
+    for k, block in enumerate(problem.blocks):
+        d, values = columns(problem)[k].shape[1], np.asarray(result.values[k], dtype=float)
+        mask = np.zeros((len(block.fixed), d), dtype=bool)
+        if block.bounds:
+            low, high = (np.broadcast_to(block.bounds[name], values.shape) for name in ("lower", "upper"))
+            mask = ((values <= low) | (values >= high)).reshape(mask.shape)
+        masks.append((mask & ~np.asarray(block.fixed)[:, None]).ravel())
+    return np.concatenate(masks)
+
+
 def intervals_agree_with_doubts(trial: Trial) -> str | None:
     """An interval is NaN exactly for the unknowns that the counted observations with a weight ω do not determine.
 
@@ -232,6 +245,8 @@ def intervals_agree_with_doubts(trial: Trial) -> str | None:
     for mask, part in zip(counted, result.uncertainty().information, strict=True):
         mask[mask] = part.counted
     expected = undetermined([a & b for a, b in zip(counted, pulls, strict=True)])
+    if expected is not None:
+        expected = expected | _at_bounds(problem, result)
     if expected is not None and (np.isnan(widths) != expected).any():
         wrong = np.isnan(widths) != expected
         text = f"{wrong.sum()} of {len(widths)} intervals are {widths[wrong][:3]}"

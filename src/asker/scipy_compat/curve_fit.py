@@ -92,12 +92,8 @@ def curve_fit(
         raise ProblemError("curve_fit has no args: the only arguments of f are xdata and the parameters")
     check_function("f", f)
     if is_tree(p0) and not is_by_name(f, p0):
-        nested = NestedCurve(f, p0)
-        flat = nested.vector(p0, "p0"), sigma, absolute_sigma, check_finite, nested.bounds(bounds), method
-        slopes = NestedCurve(jac, p0) if callable(jac) else jac
         further = {"fixed": fixed, "full_output": full_output, "nan_policy": nan_policy} | options
-        popt, *others = curve_fit(nested, xdata, ydata, *flat, slopes, **further)
-        return (nested.value(popt), *others)  # type: ignore[return-value]
+        return _nested_fit(f, (xdata, ydata), p0, (sigma, absolute_sigma, check_finite), (bounds, method, jac), further)
     checks = nan_policy is None if check_finite is None else check_finite
     parameters = parameters_of(f, p0, bounds, fixed)
     xdata, ydata, sigma, indices = _data(xdata, ydata, sigma, nan_policy, checks)
@@ -128,6 +124,16 @@ def curve_fit(
         fit = curve_of(found, parameters, data, residuals, jac_option, translated)
     _warn_of_infinite_covariance(fit[1])
     return fit.with_full_output() if full_output else fit
+
+
+def _nested_fit(f: Callable[..., Any], data: Any, p0: Any, sigma: Any, given: Any, further: dict[str, Any]) -> CurveFit:
+    """Return the fit of a curve with one nested parameter, whose estimate is nested as well."""
+    nested, (bounds, method, jac) = NestedCurve(f, p0), given
+    slopes = NestedCurve(jac, p0) if callable(jac) else jac
+    start, box = nested.vector(p0, "p0"), nested.bounds(bounds)
+    fit: Any = curve_fit
+    popt, *others = fit(nested, *data, start, *sigma, box, method, slopes, **further)
+    return (nested.value(popt), *others)  # type: ignore[return-value]
 
 
 def _check_count(parameters: Parameters, ydata: Floats, method: str | None) -> None:

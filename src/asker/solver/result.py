@@ -66,8 +66,7 @@ class Result:
     estimated_noise: tuple[Noise, ...] | None = None
     """Noise of each factor group as estimated during the solve; None if every noise scale was specified."""
     known_inliers: Classified | None = None
-    """Inliers, if they are already classified: after an estimation of the noise, in a portion of a problem, and in a
-    loaded result."""
+    """Inliers, if they are classified: after an estimation of the noise, in a portion, and in a loaded result."""
     possible: Sequence[np.ndarray] | None = None
     """Masks of the observations that `valid=` does not exclude; None without such a condition.  Not saved."""
     found_doubts: tuple[Doubt, ...] = ()
@@ -100,15 +99,13 @@ class Result:
     @cached_property
     def doubts(self) -> tuple[Doubt, ...]:
         """Reasons not to rely on the result, one sentence each, with their kinds."""
-        found = self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
-        return tuple(doubt if isinstance(doubt, Doubt) else Doubt(doubt) for doubt in found)
+        return self.found_doubts + (() if self.analysis is None else self.analysis.doubts(self))
 
     @cached_property
     def noise(self) -> Groups[Noise]:
         """Noise of each factor group, estimated from the residuals, with its inlier ratio and a matching τ.
 
-        The noise is estimated at the returned solution; if the kernel was far too narrow or too wide, solve again with
-        that τ and estimate again.
+        It is estimated at the returned solution; if the kernel was far too narrow or wide, solve again with that τ.
         """
         noises = self.classified.noises
         if len(noises) != len(self.residuals):
@@ -240,8 +237,7 @@ class Result:
         level
             Confidence level.
         **options
-            `datum`, `sandwich` and `sigma`, see `asker.Uncertainty`.  Coordinates that depend on the gauge are
-            determined only relative to a `datum`.
+            See `asker.Uncertainty`.  Coordinates that depend on the gauge are determined only relative to a `datum`.
 
         Returns
         -------
@@ -254,14 +250,13 @@ class Result:
     def vjp(self, cotangents: Any) -> Any:
         """Return the gradient of a function of the solution with respect to the parameters of the problem.
 
-        It is the vector-Jacobian product of the implicit function theorem, by one linear system with the Hessian of the
-        cost, including the curvature of the kernels and of the residuals: see `asker.Gradients`.
+        It is the vector-Jacobian product of the implicit function theorem, by one linear system: see `asker.Gradients`.
 
         Parameters
         ----------
         cotangents
-            Gradient of the function with respect to the values of the solution, in their shape: a mapping from groups
-            of variables or their names, or one array for a single group.  Groups without a gradient count as 0.
+            Gradient with respect to the values of the solution, in their shape: a mapping from groups of variables or
+            their names, or one array for a single group.  Groups without a gradient count as 0.
 
         Returns
         -------
@@ -277,25 +272,15 @@ class Result:
         return self._implicit.vjp(cotangents)
 
     def jvp(self, *, data: Any = None, weight: Any = None, tau: Any = None, fixed: Any = None) -> Groups[Any]:
-        """Return the change of the solution for a change of the parameters of the problem, to first order.
+        """Return the first-order change of the solution for a change of the parameters; raises as `vjp`.
 
         Parameters
         ----------
         data, weight, tau
-            Change of the data (an array or a tuple of arrays, None for no change), of the weights (n,) and of the
-            kernel widths: a mapping from groups of factors or their names, or one item for a single group.
+            Change of the data (None for no change), of the weights (n,) and of the kernel widths: a mapping from groups
+            of factors or their names, or one item for a single group.
         fixed
             Change of the values of fixed variables: a mapping from groups of variables or their names.
-
-        Returns
-        -------
-        Groups
-            Change of the values of each group of variables; NaN for variables that the data do not determine.
-
-        Raises
-        ------
-        ProblemError
-            As for `vjp`.
         """
         return self._implicit.jvp(data, weight, tau, fixed)
 
@@ -324,7 +309,7 @@ class Result:
     def message(self) -> str:
         """Reason for termination, and the decrease of the last steps if the solve was cut short.
 
-        The decrease is not reported if the noise was estimated, because the costs of stages are not comparable.
+        It is not reported if the noise was estimated, because the costs of stages are not comparable.
         """
         n = min(MESSAGE_STEPS, self.iterations)
         reason = f"{self.status.value}; the checkpoint was not written" if self.unwritten else self.status.value
