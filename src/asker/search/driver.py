@@ -27,6 +27,7 @@ from asker.solver.loop import OnIteration, SolveLoop, result_of
 from asker.solver.result import Iteration, Result, Status
 from asker.statistics.inliers import Classified
 from asker.statistics.noise import EXACT_RATIO, Noise, estimate, noise_of
+from asker.statistics.scale_mixture import Outliers
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy, cost
 from asker.strategies.weighted import Weighted
@@ -221,8 +222,8 @@ class SearchRun:
     def _final(self, context: SearchContext, best: Candidate) -> tuple[Engine, Point, Candidate, list[Noise]]:
         """Return the engine, the point, the candidate and the noises of the result: the minimum under kernels.
 
-        Gaussian inliers have the kernel of their mixture.  Inliers with heavy tails have Cauchy's of 95 % efficiency,
-        as the second stage of an MM-estimator: the evidence chooses the solution, not the shape of its tails.
+        Small problems with Gaussian inliers have the kernel of their mixture.  Others have Cauchy's of 95 % efficiency,
+        as the second stage of an MM-estimator: the evidence chooses the solution, not the shape of the tails.
         """
         sigmas = [sqrt(model.variance) if model else float("nan") for model in best.models]
         balance = Balance.by_noise(context.problem, sigmas)
@@ -280,7 +281,8 @@ def _final_kernels(context: SearchContext, best: Candidate, balance: Balance) ->
             continue
         least = EXACT_RATIO * sqrt(context.reference_variance[k])
         sigma = max(sqrt(model.variance), least, SMALLEST_WIDTH)
-        is_gaussian = model.dof == float("inf")
+        has_outliers = best.hypothesis is not Outliers.NONE
+        is_gaussian = model.dof == float("inf") and (context.is_small or not has_outliers)
         width = kernel.tau * sigma / sqrt(model.variance) if is_gaussian else efficient_width(context.p[k]) * sigma
         kernels.append(replace(kernel, tau=m * width) if is_gaussian else Cauchy(m * width))
     return kernels
