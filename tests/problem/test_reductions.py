@@ -7,7 +7,7 @@ import asker
 from asker.problem.reductions import ALONE, Sums
 from asker.statistics.inliers import classify
 from asker.statistics.leverage import remaining_fractions
-from asker.statistics.noise import estimate
+from asker.statistics.scale import estimate
 from asker.statistics.scale_mixture import Residuals, ScaleMixture, background, evidence, fit, posterior
 from simulated_processes import Together
 
@@ -51,7 +51,7 @@ def test_the_noise_and_its_inliers_are_those_of_one_process():
     def statistics(points, added=None):
         factors, places, u = scene(points)
         sums = Sums(places, added) if added else ALONE
-        noises = estimate([factors], u, sums)
+        noises = estimate([factors], u, sums=sums)
         classified = classify([factors], u, noises, None, sums)
         h = np.full(len(u[0]), 0.3)
         of = Residuals(u[0], 2 - h, background(u[0], h, 2, (np.inf, 4.0), sums), sums=sums)

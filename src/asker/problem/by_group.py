@@ -101,6 +101,7 @@ def count(item: Any) -> int:
 
 def shape_of(item: Any) -> str:
     """Return text with the shape of an array, or of each part of several; other items are formatted by `str`."""
-    if isinstance(item, tuple) or is_tree(item):
+    has_own_text = "__str__" in vars(type(item))  # as that of `Noise`
+    if isinstance(item, tuple) or (is_tree(item) and not has_own_text):
         return " and ".join(map(shape_of, leaves_of(item)))
     return "×".join(map(str, item.shape)) if hasattr(item, "shape") else str(item)

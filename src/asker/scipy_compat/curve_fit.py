@@ -112,18 +112,23 @@ def curve_fit(
     indices = indices if len(indices) == ydata.size else np.arange(ydata.size)
     jac_option = derivatives if callable(jac) else "auto" if jac is None else jac
     data = CurveData(f, xdata, np.asarray(ydata), sigma, indices, absolute_sigma)
-    if method in ESTIMATORS:
-        fit = robust_curve(method, parameters, data, residuals, jac_option, options)
-    else:
-        translated = _translated_options(options)
-        found = least_squares(
-            residuals, parameters.free_start, jac_option, parameters.free_bounds, method or "trf", **translated
-        )
-        if not found.success:
-            raise RuntimeError(f"Optimal parameters not found: {found.message}")
-        fit = curve_of(found, parameters, data, residuals, jac_option, translated)
+    fit = _estimate(method, parameters, data, residuals, jac_option, options)
     _warn_of_infinite_covariance(fit[1])
     return fit.with_full_output() if full_output else fit
+
+
+def _estimate(
+    method: str | None, parameters: Parameters, data: CurveData, residuals: Any, jac: Any, options: dict[str, Any]
+) -> CurveFit:
+    """Return the fit by an estimator with a high breakdown point, or by least squares."""
+    if method in ESTIMATORS:
+        return robust_curve(method, parameters, data, residuals, jac, options)
+    translated = _translated_options(options)
+    box = parameters.free_bounds
+    found = least_squares(residuals, parameters.free_start, jac, box, method or "trf", **translated)
+    if not found.success:
+        raise RuntimeError(f"Optimal parameters not found: {found.message}")
+    return curve_of(found, parameters, data, residuals, jac, translated)
 
 
 def _nested_fit(f: Callable[..., Any], data: Any, p0: Any, sigma: Any, given: Any, further: dict[str, Any]) -> CurveFit:

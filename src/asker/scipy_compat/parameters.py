@@ -97,7 +97,8 @@ def parameters_of(f: Callable[..., Any], p0: Any, bounds: Any, fixed: Mapping[st
 
 def is_by_name(f: Callable[..., Any], p0: Any) -> bool:
     """Return whether an initial guess is a dictionary by the names of the parameters, not one nested parameter."""
-    return isinstance(p0, Mapping) and len(_signature_names(f)) != 1
+    names = _signature_names(f)
+    return isinstance(p0, Mapping) and (len(names) != 1 or set(p0) <= set(names))
 
 
 def _signature_names(f: Callable[..., Any]) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ from asker.solver.iteration import CurrentIteration, by_factor, values_at
 from asker.solver.loop import OnIteration, SolveLoop, result_of
 from asker.solver.result import Iteration, Result, Status
 from asker.statistics.inliers import Classified
-from asker.statistics.noise import EXACT_RATIO, Noise, estimate, noise_of
+from asker.statistics.noise import EXACT_RATIO, Noise, noise_of
+from asker.statistics.scale import estimate
 from asker.statistics.scale_mixture import Outliers
 from asker.strategies.irls import IRLS
 from asker.strategies.strategy import Strategy, cost
@@ -259,7 +260,7 @@ class SearchRun:
 
 def noises_of(context: SearchContext, candidate: Candidate) -> list[Noise]:
     """Return the noise of every group: of its mixture, or estimated from the residuals if its kernel is specified."""
-    noises = list(estimate(context.problem.factors, context.all_squares(candidate.point), context.sums))
+    noises = list(estimate(context.problem.factors, context.all_squares(candidate.point), sums=context.sums))
     for k in context.estimated:
         model = candidate.models[k]
         assert model is not None

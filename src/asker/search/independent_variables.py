@@ -68,7 +68,7 @@ class Copies(NamedTuple):
 def with_sample_evidence(context: SearchContext, candidate: Candidate) -> Candidate:
     """Return a candidate with the evidence of enumerated inlier sets, extrapolated from a sample of the variables."""
     v = context.independent
-    if v is None:
+    if v is None or _is_exact(context, candidate):
         return replace(candidate, mixture_evidence=candidate.evidence)
     sets = InlierSets(context, v, candidate.point, candidate.models)
     has_two = sets.have_near_outliers()
@@ -76,11 +76,17 @@ def with_sample_evidence(context: SearchContext, candidate: Candidate) -> Candid
     return replace(candidate, evidence=sets.sample_evidence, mixture_evidence=candidate.evidence, support=ratio)
 
 
+def _is_exact(context: SearchContext, candidate: Candidate) -> bool:
+    """Return whether the inliers of a group fit exactly: then they are certain."""
+    each = zip(candidate.models, context.reference_variance, strict=True)
+    return any(model and model.variance <= context.settings.exact_ratio * Q for model, Q in each)
+
+
 def marginalised(context: SearchContext, candidate: Candidate) -> Candidate:
     """Return a candidate after EM over inlier sets if there are near outliers, else the same."""
     v = context.independent
     has_heavy_tails = any(model and model.dof < inf for model in candidate.models)
-    if v is None or has_heavy_tails or not context.goes_on():
+    if v is None or has_heavy_tails or _is_exact(context, candidate) or not context.goes_on():
         return candidate
     sets = InlierSets(context, v, candidate.point, candidate.models)
     sets.start_from(candidate.leverage)

@@ -17,7 +17,8 @@ from asker.solver.iteration import CurrentIteration, by_factor, residuals_at, va
 from asker.solver.result import Analysis, Iteration, Result, Status
 from asker.solver.stationarity import has_few_unknowns, predicted_decrease
 from asker.statistics.inliers import Classified, classify
-from asker.statistics.noise import Noise, estimate
+from asker.statistics.noise import Noise
+from asker.statistics.scale import estimate
 from asker.strategies.strategy import LARGEST_DAMPING, ROUNDING, State, Strategy
 
 OnIteration = Callable[[CurrentIteration], bool | None]

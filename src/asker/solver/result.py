@@ -18,7 +18,8 @@ from asker.solver.result_table import as_html, as_text, table
 from asker.solver.saved_result import FORMAT, KIND, packed, unpacked
 from asker.solver.status import Analysis, Iteration, Status
 from asker.statistics.inliers import Classified, classify, inflection, squares
-from asker.statistics.noise import Noise, estimate
+from asker.statistics.noise import Noise
+from asker.statistics.scale import estimate
 from asker.tracing.trees import mapped
 from asker.version import __version__
 
